@@ -275,34 +275,14 @@ cdef class Chain:
         ValueError
             One of them is in a chain; those in front of it have been appended.
         """
-        cdef TaskRecord record
-        for record in tasks:
-            if record.link[self.which].chain:
-                raise ValueError(f"task {record.id!r} is in a chain already")
-            enter(<void*> record, self, self.last)
+        append(self, tasks)
 
     def insert(self, list tasks not None, /):
         """Insert tasks in the order of their turns into a chain in this order.
 
         Nearly always they come at one of the ends: newcomers at the back, those of a round that is undone at the front.
         """
-        cdef void* low = NULL       # all up to it are before the task
-        cdef void* high = self.last # all behind it are after the task
-        cdef void* at
-        cdef TaskRecord record
-        for record in tasks:
-            if record.link[self.which].chain:
-                raise ValueError(f"task {record.id!r} is in a chain already")
-            high = self.last
-            while high and (<TaskRecord> high).turn > record.turn:
-                at = self.first if low == NULL else (<TaskRecord> low).link[self.which].next
-                if (<TaskRecord> at).turn > record.turn:
-                    high = low
-                    break
-                low = at
-                high = (<TaskRecord> high).link[self.which].prev
-            enter(<void*> record, self, high)
-            low = <void*> record
+        insert(self, tasks)
 
     def remove(self, list tasks not None, /):
         """Take tasks out of the chain.
@@ -312,11 +292,7 @@ cdef class Chain:
         ValueError
             One of them is not in it; those in front of it are out.
         """
-        cdef TaskRecord record
-        for record in tasks:
-            if record.link[self.which].chain != <void*> self:
-                raise ValueError(f"task {record.id!r} is not in this chain")
-            leave(<void*> record, self.which)
+        take_out(self, tasks)
 
     def sort(self):
         """Put the tasks in the order of their turns."""
@@ -335,6 +311,49 @@ cdef class Chain:
         if self.first:
             raise ValueError("a chain with tasks")
         self.which = JOB if job else PLACE
+
+
+cdef int append(Chain chain, list tasks) except -1:
+    cdef TaskRecord record
+    for record in tasks:
+        enter_free(record, chain, chain.last)
+    return 0
+
+
+cdef int insert(Chain chain, list tasks) except -1:
+    cdef void* low = NULL       # all up to it are before the task
+    cdef void* high             # all behind it are after the task
+    cdef void* at
+    cdef TaskRecord record
+    for record in tasks:
+        high = chain.last
+        while high and (<TaskRecord> high).turn > record.turn:
+            at = chain.first if low == NULL else (<TaskRecord> low).link[chain.which].next
+            if (<TaskRecord> at).turn > record.turn:
+                high = low
+                break
+            low = at
+            high = (<TaskRecord> high).link[chain.which].prev
+        enter_free(record, chain, high)
+        low = <void*> record
+    return 0
+
+
+cdef int enter_free(TaskRecord record, Chain chain, void* behind) except -1:
+    """As `enter`; a record that is in a chain of this kind is refused."""
+    if record.link[chain.which].chain:
+        raise ValueError(f"task {record.id!r} is in a chain already")
+    enter(<void*> record, chain, behind)
+    return 0
+
+
+cdef int take_out(Chain chain, list tasks) except -1:
+    cdef TaskRecord record
+    for record in tasks:
+        if record.link[chain.which].chain != <void*> chain:
+            raise ValueError(f"task {record.id!r} is not in this chain")
+        leave(<void*> record, chain.which)
+    return 0
 
 
 @cython.final
@@ -819,18 +838,17 @@ def fetch(inventory, dict tasks not None, ids, /):
 
 def settle(world, list tasks not None, int32_t row, tuple devices not None, since, /):
     """Let tasks run on a machine since then, each on these devices."""
-    place(world, tasks, row, devices, since)
+    place(world, tasks, (<TaskRecord> tasks[0]).group, row, devices, since)
 
 
-cdef int place(world, list tasks, int32_t row, tuple devices, since) except -1:
-    cdef object group = (<TaskRecord> tasks[0]).group
+cdef int place(world, list tasks, group, int32_t row, tuple devices, since) except -1:
     cdef object class_id = group.cls.index, inventory = world.inventory
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
     cdef object running = inventory.tasks
     cdef bytes at = columns_for(running, tasks, True)
     take_room(inventory, row, class_id, devices, count)
-    (<MachineRecord?> machines[row]).tasks.extend(tasks)
+    append((<MachineRecord?> machines[row]).tasks, tasks)
     run(running, at, tasks, row, class_id, devices, since)
     on[row] = on.get(row, ()) + ((since,) if count == 1 else (since,) * count)
     (<dict> touched(world, group))[row] = None
@@ -851,7 +869,7 @@ cdef int displace(world, list tasks) except -1:
     cdef object running = inventory.tasks
     cdef bytes at = columns_for(running, tasks, False)
     take_room(inventory, first.row, group.cls.index, first.devices, -len(tasks))
-    (<MachineRecord?> machines[row]).tasks.remove(tasks)
+    take_out((<MachineRecord?> machines[row]).tasks, tasks)
     run_no_more(running, at, tasks)
     if len(tasks) == len(<tuple> on[row]):
         del on[row]
@@ -879,45 +897,45 @@ cdef int note(world, cls, group, bint entered) except -1:
 
 def enqueue(world, list tasks not None, /):
     """Let tasks wait, in the order of their turns."""
-    wait(world, tasks)
-
-
-cdef int wait(world, list tasks) except -1:
-    cdef TaskRecord task
     cdef object group = (<TaskRecord> tasks[0]).group
+    wait(world, tasks, group)
+    touched(world, group)
+
+
+cdef int wait(world, list tasks, group) except -1:
+    cdef TaskRecord task
     cdef object cls = group.cls
     cdef dict waiting = world.waiting, told = world._waiting_ids
     cdef Chain chain = group.waiting
     note(world, cls, group, not chain.count)
-    chain.insert(tasks)
+    insert(chain, tasks)
     for task in tasks:
         if task.since is None:
             (<list> world._timeless).append(task)
     (<dict> waiting.setdefault(cls, {}))[group] = None
     told.pop(cls, None)
-    touched(world, group)
     return 0
 
 
 def dequeue(world, list tasks not None, /):
     """Let tasks wait no more."""
-    wait_no_more(world, tasks)
-
-
-cdef int wait_no_more(world, list tasks) except -1:
     cdef object group = (<TaskRecord> tasks[0]).group
+    wait_no_more(world, tasks, group)
+    touched(world, group)
+
+
+cdef int wait_no_more(world, list tasks, group) except -1:
     cdef object cls = group.cls
     cdef dict waiting = world.waiting, told = world._waiting_ids
     cdef Chain chain = group.waiting
     note(world, cls, group, False)
-    chain.remove(tasks)
+    take_out(chain, tasks)
     if not chain.count:
         del waiting[cls][group]
         if not waiting[cls]:
             del waiting[cls]
             (<dict> world.queues).pop(cls, None)
     told.pop(cls, None)
-    touched(world, group)
     return 0
 
 
@@ -927,9 +945,10 @@ def start(world, list tasks not None, int32_t row, tuple devices not None, now, 
 
 
 cdef int begin(world, list tasks, int32_t row, tuple devices, now) except -1:
-    wait_no_more(world, tasks)
+    cdef object group = (<TaskRecord> tasks[0]).group
+    wait_no_more(world, tasks, group)
     renumber(world, tasks)
-    return place(world, tasks, row, devices, now)
+    return place(world, tasks, group, row, devices, now)
 
 
 def again(world, TaskRecord task not None, now, /):
@@ -937,7 +956,8 @@ def again(world, TaskRecord task not None, now, /):
     cdef list tasks = [task]
     renumber(world, tasks)
     task.since = now
-    wait(world, tasks)
+    wait(world, tasks, task.group)
+    touched(world, task.group)
 
 
 def restore(world, list tasks not None, list states not None, /):
@@ -950,10 +970,12 @@ def restore(world, list tasks not None, list states not None, /):
 
 cdef int put_back(world, list tasks, list states) except -1:
     cdef Before state = states[0]
-    cdef TaskRecord task
+    cdef TaskRecord task = tasks[0]
+    cdef object group = task.group
     cdef Py_ssize_t i
-    if (<TaskRecord> tasks[0]).row < 0:
-        wait_no_more(world, tasks)
+    if task.row < 0:
+        wait_no_more(world, tasks, group)
+        touched(world, group)
     else:
         displace(world, tasks)
     for i in range(len(tasks)):
@@ -961,9 +983,9 @@ cdef int put_back(world, list tasks, list states) except -1:
         task.turn, task.since = state.turn, state.since
     if state.place is None:
         tasks.sort()
-        wait(world, tasks)
+        wait(world, tasks, group)
     else:
-        place(world, tasks, state.place.row, state.place.devices, state.place.since)
+        place(world, tasks, group, state.place.row, state.place.devices, state.place.since)
     return 0
 
 
