@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import ge
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Columns", "IdPool", "column", "grown", "packed", "view"]
+__all__ = ["Columns", "IdPool", "column", "grown", "view"]
 
 _START = 8
 """Length of an axis at first, unless `Columns` is told another one."""
@@ -28,11 +28,6 @@ def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
     )
     larger[tuple(slice(n) for n in array.shape)] = array
     return larger
-
-
-def packed(*numbers: int) -> bytes:
-    """Return whole numbers as int64, one after the other, for compiled code."""
-    return array("q", numbers).tobytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +80,12 @@ class Columns:
     ----------
     **lengths : int
         Lengths of axes at first, where other than 8.
+
+    Attributes
+    ----------
+    columns_at : bytes
+        Addresses of the arrays as int64, in the order of their declarations, then the lengths of the axes: for compiled
+        modules, see ``_columns.pxi``.
     """
 
     _columns: ClassVar[dict[str, _Column]] = {}
@@ -130,9 +131,29 @@ class Columns:
     def _renew_views(self) -> None:
         for name, array in self._views.items():
             setattr(self, name, getattr(self, array).data)
+        self.columns_at = np.array([*self._addresses(), *self._lengths()], np.int64).tobytes()
+
+    def _addresses(self) -> Iterator[int]:
+        """Yield the addresses of the arrays.
+
+        Raises
+        ------
+        ValueError
+            They are other arrays than those declared, in an image that is damaged.
+        """
+        lengths = dict(zip(self._axes, self._lengths(), strict=True))
+        for name, spec in self._columns.items():
+            array = getattr(self, name)
+            if array.dtype != spec.dtype or array.shape != tuple(map(lengths.get, spec.axes)) or not array.flags.carray:
+                raise ValueError(f"{type(self).__name__}.{name}: an array of another kind")
+            yield array.ctypes.data
+
+    def _lengths(self) -> Iterator[int]:
+        for (name, position), *_ in self._axes.values():
+            yield getattr(self, name).shape[position]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self._views}
+        return {name: value for name, value in vars(self).items() if name not in self._views and name != "columns_at"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

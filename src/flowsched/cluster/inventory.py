@@ -18,7 +18,7 @@ import flowsched._pairs as _pairs
 from flowsched.cluster._records import spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
-from flowsched.cluster.columns import IdPool, column, packed, view
+from flowsched.cluster.columns import IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
 from flowsched.cluster.limits import Blockers, CustomLimit, Limit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
@@ -54,7 +54,7 @@ class Inventory(ChangeLog):
     constraints : tuple of CustomLimit
         Those of the policy.
     columns_at : bytes
-        Addresses of the columns that `take` changes, and the lengths of their axes: for `flowsched.cluster._records`.
+        See `Columns`; behind the lengths is the position of the resource of devices.
     """
 
     capacity: Ints = column("rows", "resources")
@@ -121,24 +121,13 @@ class Inventory(ChangeLog):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("blockers", "_reserved", "constraints", "columns_at"):
+        for name in ("blockers", "_reserved", "constraints"):
             del state[name]
         return state
 
     def _renew_views(self) -> None:
         super()._renew_views()
-        arrays = self.free, self.devices, self.running, self.running_at, self.version, self.demand, self.level
-        rows = min(*(len(array) for array in arrays[:5]), len(self.slots))
-        self.columns_at = packed(
-            *(array.ctypes.data for array in arrays),
-            rows,
-            min(len(self.demand), len(self.level)),
-            min(self.free.shape[1], self.demand.shape[1]),
-            self.devices.shape[1],
-            self.running_at.shape[1],
-            self.resources.device_index,
-            self.slots.ctypes.data,
-        )
+        self.columns_at += np.int64(self.resources.device_index).tobytes()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
