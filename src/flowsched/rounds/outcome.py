@@ -36,12 +36,14 @@ class Outcome:
     devices : list of tuple of int
     turns : list of int
         Their devices, and their turns before the round.
-    others : dict of task to (int, tuple of int)
-        Turns before the round, and devices, of the tasks that stop or migrate.
+    others : dict of task to int
+        Turns before the round of the tasks that stop or migrate.
+    moved : dict of task to tuple of int
+        Devices of those that migrate.
     """
 
     __slots__ = (
-        "devices", "gangs", "migrates", "migrations", "others", "placements", "preemptions", "preempts", "tasks", "turns",
+        "devices", "gangs", "migrates", "migrations", "moved", "others", "placements", "preemptions", "preempts", "tasks", "turns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -51,7 +53,8 @@ class Outcome:
         self.tasks: list[TaskRecord] = []
         self.devices: list[tuple[int, ...]] = []
         self.turns: list[int] = []
-        self.others: dict[Hashable, tuple[int, tuple[int, ...]]] = {}
+        self.others: dict[Hashable, int] = {}
+        self.moved: dict[Hashable, tuple[int, ...]] = {}
         self.gangs: dict[Hashable, int] = {}
         self.preempts: list[Delta] = []
         self.migrates: list[Delta] = []
@@ -74,8 +77,8 @@ class Outcome:
         }  # fmt: skip
         if self.others:
             told["deltas"] = (*self.preempts, *self.migrates, *starts.deltas())
-            told["devices"] = starts.devices_of() | {task: self.others[task][1] for task in self.migrations}
-            told["turns"] = starts.turns_of() | {task: turn for task, (turn, _) in self.others.items()}
+            told["devices"] = starts.devices_of() | self.moved
+            told["turns"] = starts.turns_of() | self.others
         else:
             told["starts"] = starts
         _set(made, "__dict__", told)
@@ -91,13 +94,13 @@ def outcome(check: AdmissionCheck) -> Outcome:
         was = before[task].place
         assert was is not None, "it ran before, or it would have started"
         old, cause = by_row[was.row].id, check.evicted_for[task].id
-        out.others[task.id] = before[task].turn, task.devices
+        out.others[task.id] = before[task].turn
         if task.row < 0:
             lost = policy.waiting.bucket(check.transaction.now - was.since)
             out.preemptions[task.id] = Preemption(old, cause, price * (1 + lost))
             out.preempts.append(Preempt(task.id, old, cause))
         else:
             machine = by_row[task.row].id
-            out.migrations[task.id] = (old, machine)
+            out.migrations[task.id], out.moved[task.id] = (old, machine), task.devices
             out.migrates.append(Migrate(task.id, old, machine, task.devices, cause))
     return out
