@@ -35,9 +35,7 @@ class Transaction:
         """Waiting tasks of one group run, each on these devices."""
         try_start(self.before, self.cluster, tasks, row, tuple(devices), self.now)
 
-    def start_rows(
-        self, tasks: list[TaskRecord], done: int, rows: list[tuple[int, int]], full: int
-    ) -> tuple[int, int]:
+    def start_rows(self, tasks: list[TaskRecord], done: int, rows: list[tuple[int, int]], full: int) -> tuple[int, int]:
         """Start waiting tasks of one class, on machine after machine, for which slots and resources are the only limits.
 
         Parameters

@@ -14,10 +14,8 @@ Rules:
 
 from __future__ import annotations
 
-import gc
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +25,7 @@ from zlib import crc32
 
 import numpy as np
 
+from flowsched.boundary.collector import uncollected
 from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.claimants import Claimants
@@ -256,7 +255,7 @@ def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) ->
     else:
         for mine, his in zip(_keepers(policy), _keepers(known), strict=True):
             vars(mine).update(deepcopy(vars(his)))
-    with _uncollected():
+    with uncollected():
         graph = _taken(state, known, extras, [])
         graph.given = _given(policy)
         cloned: State
@@ -297,13 +296,13 @@ def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None
 
 
 def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> list[Piece]:
-    with _uncollected():
+    with uncollected():
         return _taken(state, policy, extras, None).pieces()
 
 
 def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
     try:
-        with _uncollected():
+        with uncollected():
             graph = Graph.read(image, extras.schema, _given(policy))
             state, accounts = objects_of(graph)
             extras.check(graph.made)
@@ -342,18 +341,6 @@ def _check(state: State) -> None:
         raise ValueError("parts of several states")
     audit(state.cluster)
     builder.reservations.check()
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Stop the garbage collector, which would look at every object again and again and find nothing."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class _Replaced:

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
+from flowsched.boundary.collector import uncollected
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
 from flowsched.cluster.transaction import Transaction
@@ -53,6 +54,9 @@ from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
 __all__ = ["make_round"]
+
+_MANY = 256
+"""So many groups that have changed make enough objects to wake the garbage collector."""
 
 _NO_SHARES: Mapping[Hashable, Share] = MappingProxyType({})
 
@@ -108,6 +112,13 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
     timed : bool
         True if the time limit had a part in the round, so that it cannot be made again from the same events.
     """
+    if len(builder.cluster.touched) < _MANY:
+        return _make(builder, verdicts, now, time_limit)
+    with uncollected():
+        return _make(builder, verdicts, now, time_limit)
+
+
+def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | None) -> tuple[Round, bool]:
     start = time.perf_counter()
     cluster = builder.cluster
     cluster.date(now)  # first, so that it holds whatever becomes of the round
