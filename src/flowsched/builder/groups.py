@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.quotas import QuotaAccounts
+from flowsched.cluster._records import untracked
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
@@ -115,7 +116,7 @@ class GroupNodes:
         """
         levels, costs, new = self._levels, self._level_cost, False
         for i, group in enumerate(groups):
-            self.nodes[group] = GroupNode(nodes[i], wait[i], run[i])
+            self.nodes[group] = untracked(GroupNode(nodes[i], wait[i], run[i]))
             self._serials[group.serial] = group
             self._groups_of[group.job] += 1
             priority = group.cls.priority

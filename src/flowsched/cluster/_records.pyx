@@ -19,7 +19,7 @@ Loops hold a reference to the record at hand only; methods that return several m
 chain in the meantime.
 """
 
-# Functions say in comments what they do: their docstrings would be a thirtieth of the module.
+# The functions say what they do in comments: docstrings would be a thirtieth of the compiled module.
 
 cimport cython
 from libc.math cimport INFINITY
@@ -581,6 +581,12 @@ def places(list tasks not None, list machines not None, list devices not None, t
         fill(devices_slot, one, devices[i])
         made.append(one)
     return made
+
+
+def untracked(thing, /):
+    # Return a value that refers to ids and numbers alone, as a record does (C): the collector need not look at it.
+    PyObject_GC_UnTrack(<void*> thing)
+    return thing
 
 
 # -- moves of many tasks ----------------------------------------------------------------------------------------------------

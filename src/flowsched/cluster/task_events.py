@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
-from flowsched.cluster._records import added, alike, enqueue
+from flowsched.cluster._records import added, alike, enqueue, untracked
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.machine_events import MachineEvents
@@ -54,7 +54,7 @@ class TaskEvents(MachineEvents):
             raise InputError(f"job {event.id!r}: a closed job needs tasks: it leaves with the last one")
         runs = self._runs(event.id, tasks)
         self._serial += 1
-        job = self.jobs[event.id] = JobRecord(described, self._serial)
+        job = self.jobs[event.id] = JobRecord(untracked(described), self._serial)
         if event.user is not None:
             self.users.setdefault(event.user, User(event.user))
         for like, ids, demand in runs:
