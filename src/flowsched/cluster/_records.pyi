@@ -1,11 +1,13 @@
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self, final, overload
+from typing import Any, NamedTuple, Self, TypeVar, final, overload
 
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.model import Machine
 from flowsched.cluster.records import Group
 from flowsched.cluster.selectors import Requirement
 from flowsched.cluster.transitions import Transitions
+
+_T = TypeVar("_T")
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
@@ -92,7 +94,6 @@ class MachineRecord:
 
 @final
 class Before:
-    def __new__(cls, task: TaskRecord) -> Self: ...
     @property
     def place(self) -> Placement | None: ...
     @property
@@ -100,7 +101,6 @@ class Before:
     @property
     def since(self) -> float | None: ...
 
-def together(before: dict[TaskRecord, Before], /) -> list[tuple[list[TaskRecord], list[Before]]]: ...
 def remember(before: dict[TaskRecord, Before], tasks: list[TaskRecord], /) -> None: ...
 def ids_of(groups: Iterable[Group], /) -> tuple[Hashable, ...]: ...
 def untouched(
@@ -132,10 +132,17 @@ def begin_runs(
 def moved(
     before: dict[TaskRecord, Before],
     machines: dict[int, MachineRecord],
-    kinds: tuple[type, type],
     out: Any,
     /,
 ) -> list[TaskRecord]: ...
+def places(
+    tasks: list[TaskRecord],
+    machines: list[Hashable],
+    devices: list[tuple[int, ...]],
+    place: type[_T],
+    /,
+) -> list[_T]: ...
+def untracked(thing: _T, /) -> _T: ...
 def alike(tasks: tuple[object, ...], names: tuple[str, ...], /) -> list[int]: ...
 def added(
     ids: list[Hashable],
@@ -159,6 +166,26 @@ def dequeue(world: Transitions, tasks: list[TaskRecord], /) -> None: ...
 def start(world: Transitions, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float, /) -> None: ...
 def again(world: Transitions, task: TaskRecord, now: float | None, /) -> None: ...
 def restore(world: Transitions, tasks: list[TaskRecord], states: list[Before], /) -> None: ...
+def undo(before: dict[TaskRecord, Before], world: Transitions, /) -> None: ...
+def start_again(
+    world: Transitions,
+    tasks: list[TaskRecord],
+    machines: list[Hashable],
+    devices: list[tuple[int, ...]],
+    run: int,
+    now: float,
+    /,
+) -> int: ...
+def start_rows(
+    before: dict[TaskRecord, Before],
+    world: Transitions,
+    tasks: list[TaskRecord],
+    done: int,
+    rows: list[tuple[int, int]],
+    full: int,
+    now: float,
+    /,
+) -> tuple[int, int]: ...
 def try_start(
     before: dict[TaskRecord, Before],
     world: Transitions,

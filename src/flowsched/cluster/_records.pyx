@@ -320,7 +320,8 @@ cdef class Chain:
 cdef int append(Chain chain, list tasks) except -1:
     cdef TaskRecord record
     for record in tasks:
-        enter_free(record, chain, chain.last)
+        check_free(record, chain)
+        enter(<void*> record, chain, chain.last)
     return 0
 
 
@@ -330,6 +331,7 @@ cdef int insert(Chain chain, list tasks) except -1:
     cdef void* at
     cdef TaskRecord record
     for record in tasks:
+        check_free(record, chain)
         high = chain.last
         while high and (<TaskRecord> high).turn > record.turn:
             at = chain.first if low == NULL else (<TaskRecord> low).link[chain.which].next
@@ -338,16 +340,15 @@ cdef int insert(Chain chain, list tasks) except -1:
                 break
             low = at
             high = (<TaskRecord> high).link[chain.which].prev
-        enter_free(record, chain, high)
+        enter(<void*> record, chain, high)
         low = <void*> record
     return 0
 
 
-cdef int enter_free(TaskRecord record, Chain chain, void* behind) except -1:
-    """As `enter`; a record that is in a chain of this kind is refused."""
+cdef int check_free(TaskRecord record, Chain chain) except -1:
+    """Refuse a record that is in a chain of this kind."""
     if record.link[chain.which].chain:
         raise ValueError(f"task {record.id!r} is in a chain already")
-    enter(<void*> record, chain, behind)
     return 0
 
 
@@ -532,7 +533,7 @@ def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /
 def moved(dict before not None, dict machines not None, out, /):
     # Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order.
     cdef dict placements = out.placements, gangs = out.gangs
-    cdef list tasks = out.tasks, devices = out.devices, turns = out.turns, others = []
+    cdef list tasks = out.tasks, places = out.machines, devices = out.devices, turns = out.turns, others = []
     cdef list order = list(before)
     cdef TaskRecord task
     cdef Before state
@@ -558,6 +559,7 @@ def moved(dict before not None, dict machines not None, out, /):
             if gang is not None:
                 gangs[task.id] = gang
             tasks.append(task)
+            places.append(machine)
             devices.append(task.devices)
             turns.append(state.turn)
         elif task.row < 0 or task.turn != state.turn:
@@ -566,7 +568,7 @@ def moved(dict before not None, dict machines not None, out, /):
 
 
 def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
-    # Return the deltas of tasks (by id) that start, each on its machine and devices.
+    # Return the deltas of tasks that start, each on its machine (by id) and devices.
     #
     # A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
     cdef list made = []
@@ -576,7 +578,7 @@ def places(list tasks not None, list machines not None, list devices not None, t
     for i in range(min(len(tasks), len(machines), len(devices))):
         one = PyType_GenericAlloc(place, 0)
         PyObject_GC_UnTrack(<void*> one)
-        fill(task_slot, one, tasks[i])
+        fill(task_slot, one, (<TaskRecord?> tasks[i]).id)
         fill(machine_slot, one, machines[i])
         fill(devices_slot, one, devices[i])
         made.append(one)
@@ -1005,7 +1007,8 @@ def undo(dict before not None, world, /):
 def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
     # Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
     #
-    # Their runs are numbered behind this one; the last number is returned.
+    # Their runs are numbered behind this one; the last number is returned.  As in a commit that checks, tasks with devices start
+    # one by one.
     cdef dict records = world.machines
     cdef TaskRecord task
     cdef Py_ssize_t i, first = 0, count = min(len(tasks), len(machines), len(devices))
@@ -1013,7 +1016,7 @@ def start_again(world, list tasks not None, list machines not None, list devices
         task = tasks[i]
         run += 1
         task.run = run
-        if i + 1 == count or not (machines[i + 1] is machines[i] and (<TaskRecord> tasks[i + 1]).group is task.group and devices[i + 1] == devices[i]):
+        if i + 1 == count or devices[i] or devices[i + 1] or not (machines[i + 1] is machines[i] and (<TaskRecord> tasks[i + 1]).group is task.group):
             begin(world, tasks[first:i + 1], (<MachineRecord?> records[machines[i]]).row, devices[i], now)
             first = i + 1
     return run

@@ -43,9 +43,8 @@ def carry_out(
         What starts stays within them.
     """
     if only is None and quotas is None and _as_found(cluster, round):
-        starts, first = vars(round)["starts"], cluster.runs + 1
-        machines = list(round.placements.values())
-        cluster.runs = start_again(cluster, starts.tasks, machines, starts.devices, cluster.runs, round.now)
+        first, known = cluster.runs + 1, vars(round)["_starts"]
+        cluster.runs = start_again(cluster, known.tasks, known.machines, known.devices, cluster.runs, round.now)
         return Commit.whole(round, first)
     if quotas is not None:
         quotas.look()
@@ -74,13 +73,14 @@ def carry_out(
 
 def _as_found(cluster: Cluster, round: Round) -> bool:
     """Return True if tasks start, each by itself, and nothing has happened since they did so in the round's transaction."""
-    starts: Starts | None = vars(round).get("starts")
-    if starts is None or round.gangs or starts.moment != Moment.of(cluster):
+    known: Starts | None = vars(round).get("_starts")
+    if known is None or round.gangs or known.moment != Moment.of(cluster):
         return False
     inventory = cluster.inventory
     if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
         return False  # what these say may have changed
-    first = starts.tasks[0] if starts.tasks else None
+    first = known.tasks[0] if known.tasks else None
+    # Else it is a task of the cluster of which this one is a copy.
     return first is None or (first.index < len(cluster.by_index) and cluster.by_index[first.index] is first)
 
 

@@ -32,10 +32,10 @@ class Outcome:
     Attributes
     ----------
     tasks : list of TaskRecord
-        Those that start, in the order of `placements`.
+    machines : list of hashable
     devices : list of tuple of int
     turns : list of int
-        Their devices, and their turns before the round.
+        Tasks that start, where they do, and their turns before the round.
     others : dict of task to int
         Turns before the round of the tasks that stop or migrate.
     moved : dict of task to tuple of int
@@ -43,7 +43,7 @@ class Outcome:
     """
 
     __slots__ = (
-        "devices", "gangs", "migrates", "migrations", "moved", "others", "placements", "preemptions", "preempts", "tasks", "turns",
+        "devices", "gangs", "machines", "migrates", "migrations", "moved", "others", "placements", "preemptions", "preempts", "tasks", "turns",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -51,6 +51,7 @@ class Outcome:
         self.preemptions: dict[Hashable, Preemption] = {}
         self.migrations: dict[Hashable, tuple[Hashable, Hashable]] = {}
         self.tasks: list[TaskRecord] = []
+        self.machines: list[Hashable] = []
         self.devices: list[tuple[int, ...]] = []
         self.turns: list[int] = []
         self.others: dict[Hashable, int] = {}
@@ -70,7 +71,7 @@ class Outcome:
     ) -> Round:
         """Return all of it as one value."""
         made: Round = _new(Round)  # as its ``__init__`` does, at once
-        starts = Starts(self.placements, self.tasks, self.devices, self.turns, moment)
+        starts = Starts(self.tasks, self.machines, self.devices, self.turns, moment)
         told: dict[str, Any] = {
             "now": now, "placements": self.placements, "preemptions": self.preemptions, "migrations": self.migrations,
             "waiting": waiting, "stats": stats, "shares": shares, "gangs": self.gangs, "again_at": again_at,
@@ -80,7 +81,7 @@ class Outcome:
             told["devices"] = starts.devices_of() | self.moved
             told["turns"] = starts.turns_of() | self.others
         else:
-            told["starts"] = starts
+            told["_starts"] = starts
         _set(made, "__dict__", told)
         return made
 

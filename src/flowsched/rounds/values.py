@@ -168,36 +168,36 @@ class Moment(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """Tasks that start in a round, as it found them: what `devices`, `deltas` and `turns` are made of.
+    """Tasks that start in a round: what `devices`, `deltas` and `turns` are made of.
 
     Parameters
     ----------
-    placements : mapping of task to machine
     tasks : list of TaskRecord
+    machines : list of machine id
     devices : list of tuple of int
     turns : list of int
-        Of each of the placements, in their order.
+        Their turns before the round.
     moment : Moment
         At the end of the round.
     """
 
-    placements: Mapping[Hashable, Hashable]
     tasks: list[TaskRecord]
+    machines: list[Hashable]
     devices: list[tuple[int, ...]]
     turns: list[int]
     moment: Moment
 
     def deltas(self) -> tuple[Place, ...]:
         """Return `Round.deltas` of these tasks."""
-        return tuple(places(list(self.placements), list(self.placements.values()), self.devices, Place))
+        return tuple(places(self.tasks, self.machines, self.devices, Place))
 
     def devices_of(self) -> dict[Hashable, tuple[int, ...]]:
         """Return `Round.devices` of these tasks."""
-        return dict(zip(self.placements, self.devices, strict=True))
+        return {task.id: devices for task, devices in zip(self.tasks, self.devices, strict=True)}
 
     def turns_of(self) -> dict[Hashable, int]:
         """Return `Round.turns` of these tasks."""
-        return dict(zip(self.placements, self.turns, strict=True))
+        return {task.id: turn for task, turn in zip(self.tasks, self.turns, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +320,9 @@ class Round:
         def __getattr__(self, name: str) -> Any:
             """Make what a round in which tasks start, and no others move, has not been asked for yet."""
             made = vars(self)
-            if name not in _LATER or "starts" not in made:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            made[name] = found = _LATER[name](made["starts"])
+            if name not in _LATER or "_starts" not in made:
+                raise AttributeError(name, name=name, obj=self)
+            made[name] = found = _LATER[name](made["_starts"])
             return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -373,7 +373,7 @@ class Commit:
     def whole(cls, round: Round, first_run: int) -> Commit:
         """Return that of a round in which tasks start, and no others move, and of which nothing was refused."""
         made: Commit = object.__new__(cls)
-        told = {"conflicts": {}, "first_run": first_run, "ended": (), "round": round}
+        told = {"conflicts": {}, "first_run": first_run, "ended": (), "_round": round}
         object.__setattr__(made, "__dict__", told)
         return made
 
@@ -381,9 +381,9 @@ class Commit:
 
         def __getattr__(self, name: str) -> Any:
             """Take over the deltas of a whole round when they are looked at."""
-            if name != "accepted" or "round" not in vars(self):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            found = vars(self)["accepted"] = vars(self)["round"].deltas
+            if name != "accepted" or "_round" not in vars(self):
+                raise AttributeError(name, name=name, obj=self)
+            found = vars(self)["accepted"] = vars(self)["_round"].deltas
             return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -391,7 +391,7 @@ class Commit:
 
     def is_all_of(self, round: Round) -> bool:
         """Return True if all of the round has happened."""
-        return vars(self).get("round") is round or self.accepted is round.deltas
+        return vars(self).get("_round") is round or self.accepted is round.deltas
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:
