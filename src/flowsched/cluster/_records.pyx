@@ -1007,18 +1007,22 @@ def undo(dict before not None, world, /):
 def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
     # Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
     #
-    # Their runs are numbered behind this one; the last number is returned.  As in a commit that checks, tasks with devices start
-    # one by one.
+    # Their runs are numbered behind this one; the last number is returned.  All is as after a commit that checks: tasks with
+    # devices start one by one, and those of one group on the same devices share one tuple.
     cdef dict records = world.machines
     cdef TaskRecord task
-    cdef Py_ssize_t i, first = 0, count = min(len(tasks), len(machines), len(devices))
+    cdef Py_ssize_t i, first = 0, begun = 0, count = min(len(tasks), len(machines), len(devices))
+    cdef bint last
     for i in range(count):
         task = tasks[i]
         run += 1
         task.run = run
-        if i + 1 == count or devices[i] or devices[i + 1] or not (machines[i + 1] is machines[i] and (<TaskRecord> tasks[i + 1]).group is task.group):
-            begin(world, tasks[first:i + 1], (<MachineRecord?> records[machines[i]]).row, devices[i], now)
-            first = i + 1
+        last = i + 1 == count or not (machines[i + 1] is machines[i] and (<TaskRecord> tasks[i + 1]).group is task.group and devices[i + 1] == devices[i])
+        if last or devices[i]:
+            begin(world, tasks[begun:i + 1], (<MachineRecord?> records[machines[i]]).row, devices[first], now)
+            begun = i + 1
+        if last:
+            first = begun
     return run
 
 

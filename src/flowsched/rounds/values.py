@@ -325,9 +325,6 @@ class Round:
             made[name] = found = _LATER[name](made["_starts"])
             return found
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
 
 _LATER: Mapping[str, Callable[[Starts], Any]] = {
     "deltas": Starts.deltas,
