@@ -79,6 +79,8 @@ def _as_found(cluster: Cluster, round: Round) -> bool:
     inventory = cluster.inventory
     if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
         return False  # what these say may have changed
+    if inventory.affinity.in_use:
+        return False  # tasks that it limits start one by one
     first = known.tasks[0] if known.tasks else None
     # Else it is a task of the cluster of which this one is a copy.
     return first is None or (first.index < len(cluster.by_index) and cluster.by_index[first.index] is first)
