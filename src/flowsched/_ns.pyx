@@ -151,7 +151,15 @@ cdef double RUSH = 7                     # the price of what is missing rises e*
 cdef double COMPLETING = 1.8             # how long completing a flow takes, and
 cdef double HANDING = 0.7                # handing it over, in units of what loading took
 
+cdef struct Ends:      # of a node, in the place of its `Node`: see `join`
+    int32_t ins        # how many arcs come in,
+    int32_t outs       # and go out
+    int32_t into       # the ids of those, each bit the parity of theirs: the id if there is one
+    int32_t out
+
 cdef enum:
+    CHAINED = 8        # one in so many nodes must only pass flow on, and
+    CHAINED_MIN = 100  # so many in all: then they are taken out
     RUN = 8            # slots in the order of their arcs' tails; runs are mixed
     AHEAD = 128        # slots between the one that is priced and the one that is fetched
     SUSPECTS = 256     # at most so many slots are looked through for every pivot, beside a block
@@ -162,6 +170,7 @@ cdef enum:
     C_RANGE = 3
     C_LATE = 4
     C_EASY = 6
+    C_JOINED = 7
     C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
 cdef enum:             # the first tree: see `crash`
@@ -169,11 +178,12 @@ cdef enum:             # the first tree: see `crash`
     START_PATHS = 1
     START_COARSE = 2
     START_FLOW = 3
+    START_JOINED = 4
 
 _START = ("nothing", "shortest_paths", "coarse", "flow")
-STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE}     # `start` of `solve`
+STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE, "joined": START_JOINED}     # `start` of `solve`
 
-OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY
+OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY, JOINED = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY, C_JOINED
 
 
 cdef class Simplex
@@ -202,7 +212,7 @@ cdef class Simplex:
     cdef int32_t[::1] name         # the caller's id of the node: `renumber` changes ours
     cdef int32_t[::1] ours         # name[ours[v]] == v, once a basis has been changed
     cdef int32_t[::1] first        # while loading: arcs out of the nodes before v; then scratch
-    cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it
+    cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it, 4: more than one does
     # -- by slot -------------------------------------------------------------------------------------------------
     cdef Slot[::1] slot            # of a dead one the cost is 0 and tail == head
     cdef int64_t[::1] room         # the arc's capacity
@@ -254,6 +264,7 @@ cdef class Simplex:
     cdef int64_t ordered           # and potentials that had moved in this solve by then
     cdef int64_t pivots, degenerate, scanned, moved, sketched
     cdef int64_t unplaced          # of the supplies: it finds no room on the paths of the first tree
+    cdef int32_t chained, joins    # nodes that only pass flow on, and what became of them: see `join`
     cdef int32_t jams, sources     # nodes where some finds none; nodes of excess
     cdef int64_t bulk              # from so many slots on an easy network may be declined
     cdef int start                 # how the first tree is to be found; then, how it was
@@ -318,7 +329,7 @@ cdef class Simplex:
             if cap == lo:
                 continue
             self.kind[u] |= 1
-            self.kind[v] |= 2
+            self.kind[v] |= 2 | self.kind[v] << 1 & 4
             self.first[u + 1] += 1
             self.slots += 1
             if cap >= CINF:
@@ -334,6 +345,7 @@ cdef class Simplex:
             self.volume += w if w > 0 else -w
             if self.volume > VOLUME_MAX:
                 return C_RANGE
+            self.chained += w == 0 and self.kind[u] == 3 and self.first[u + 1] == 1
             self.first[u + 1] += self.first[u]
         if self.top_cost >= RISE_MAX // (self.n + 1):
             return C_RANGE
@@ -372,7 +384,7 @@ cdef class Simplex:
             if cap == lo:
                 continue
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
-            if not self.kept and ((self.kind[u] == 1 and cap >= self.b[u] > 0) or (self.kind[v] == 2 and cap >= -self.b[v] > 0)):
+            if not self.kept and ((self.kind[u] == 1 and cap >= self.b[u] > 0) or (not self.kind[v] & 1 and cap >= -self.b[v] > 0)):
                 cap = self.wide
             rank = self.first[u]
             self.first[u] = rank + 1
@@ -407,6 +419,109 @@ cdef class Simplex:
             self.slot[self.slots].cost, self.code[self.slots] = 0, -1
             self.slots += 1
         return 0
+
+    # == fewer nodes ============================================================================================
+
+    cdef inline bint passes(self, int32_t v, Ends end) noexcept nogil:
+        return end.ins == 1 and end.outs == 1 and end.into != end.out and self.b[v] == 0
+
+    cdef int join(self) except -1 nogil:
+        """Take out nodes that only pass flow on, after `survey`.
+
+        Arc a is in slot a, ``entry[a]`` is -1 if it is left, the arc i that it was joined to in series, or -2 - i in parallel.  The k-th that was joined is in ``code[k]``;
+        its ``room`` says, in series, if i was the narrower one, and in parallel how much goes through i.  ``dist`` is 0 for nodes that are out.
+        """
+        cdef Ends *end = <Ends *>&self.node[0]
+        cdef Slot *slot = &self.slot[0]
+        cdef int64_t *room = &self.room[0]
+        cdef int32_t *entry = &self.entry[0]
+        cdef int32_t[::1] newest = self.next      # by tail: an arc that was joined
+        cdef int32_t a, u, v, w, i, j
+        cdef int64_t lo = 0, x
+        for v in range(self.n):
+            end[v].ins = end[v].outs = end[v].into = end[v].out = 0
+            newest[v] = -1
+            self.dist[v] = True
+        for a in range(self.m):
+            if self.lower.shape[0]:
+                lo = self.lower[a]
+            x = self.capacity[a]
+            entry[a] = a            # until it is in
+            if x > lo:
+                u, v = self.tail[a], self.head[a]
+                entry[a] = -1
+                room[a] = CINF if x >= CINF else x - lo
+                slot[a].tail, slot[a].head, slot[a].cost = u, v, self.cost[a]
+                end[u].outs += 1
+                end[u].out ^= a
+                end[v].ins += 1
+                end[v].into ^= a
+        for v in range(self.n):
+            u = v
+            while self.passes(u, end[u]):
+                i, j = end[u].into, end[u].out
+                self.dist[u] = False
+                end[u].ins = 0
+                u, w = slot[i].tail, slot[j].head
+                x = room[j]
+                room[j] = room[i] <= x
+                room[i] = min(room[i], x)
+                slot[i].cost += slot[j].cost
+                slot[i].head = w
+                end[w].into ^= i ^ j
+                entry[j] = i
+                self.code[self.joins] = j
+                self.joins += 1
+                j, newest[u] = newest[u], i
+                if j >= 0 and j != i and entry[j] == -1 and slot[j].head == w and slot[j].cost == slot[i].cost:
+                    x = room[j]
+                    room[j] = CINF if room[i] >= CINF - x else x + room[i]
+                    room[i] = x
+                    end[u].outs -= 1
+                    end[u].out ^= i
+                    end[w].ins -= 1
+                    end[w].into ^= i
+                    entry[i] = -2 - j
+                    self.code[self.joins] = i
+                    self.joins += 1
+                    newest[u] = j
+                if not self.passes(u, end[u]):
+                    u = w
+        return 0
+
+    cdef int part(self) except -1 nogil:
+        """Undo the joins: flows of all arcs and potentials of all nodes."""
+        cdef Slot *slot = &self.slot[0]
+        cdef int64_t *flow = &self.flow[0]
+        cdef int64_t *pot = &self.pot[0]
+        cdef int32_t k, i, j
+        cdef int64_t x
+        for k in range(self.joins - 1, -1, -1):
+            j = self.code[k]
+            i = self.entry[j]
+            if i >= 0:
+                flow[j] = flow[i]
+                slot[i].cost -= slot[j].cost
+                pot[slot[j].tail] = pot[slot[j].head] - slot[j].cost if self.room[j] else pot[slot[i].tail] + slot[i].cost
+            else:
+                i = -2 - i
+                x = flow[i]
+                flow[i] = min(x, self.room[j])
+                flow[j] = x - flow[i]
+        return 0
+
+    def joined(self):
+        """Take out what can be, after JOINED; what is left: ``entry``, ``dist``, slots, ``room``, ``b``, and where the caller writes flows and potentials for `parted`."""
+        self.entry = _empty(self.m, np.int32)
+        with nogil:
+            self.join()
+        views = [self.entry, self.dist, self.slot, self.room, self.b, self.flow, self.pot]
+        return [view.base for view in views]
+
+    def parted(self):
+        """Let the flows and potentials of what is left be those of all."""
+        with nogil:
+            self.part()
 
     # == the first tree ==========================================================================================
 
@@ -1065,10 +1180,10 @@ cdef class Simplex:
         return status
 
     cdef int run(self) except -1 nogil:
-        cdef int status = self.survey()
-        if status == C_OK:
-            self.level()
-            status = self.fill()
+        """All that follows `survey`."""
+        cdef int status
+        self.level()
+        status = self.fill()
         if status == C_OK:
             status = self.crash()
         if status == C_OK:
@@ -1483,7 +1598,14 @@ cdef class Simplex:
         cdef int status
         self.begin(time_limit, rescue)
         with nogil:
-            status = self.run()
+            status = self.survey()
+        if self.start == START_JOINED:
+            self.start = START_ANY
+            if status == C_OK and self.chained >= max(self.n // CHAINED, CHAINED_MIN):
+                return C_JOINED, self, None, None
+        with nogil:
+            if status == C_OK:
+                status = self.run()
         answer = self.outcome(status, False)
         if status == C_LATE and self.whole and not self.kept:
             self.keep()
@@ -1923,6 +2045,7 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     LATE          out of time: the flow so far by arc, or None without one; with potentials in `proof`, and the gap in the stats
     RANGE         None: exact arithmetic could overflow, or not 0 <= lower <= capacity
     EASY          None: there are at least `bulk` arcs, and shortest paths hold nearly all flow, so that a local repair is likely to be faster
+    JOINED        the `Simplex`: with the start of that name many nodes only pass flow on, and chains.py takes them out
     """
     cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
     simplex.start, simplex.bulk = start, bulk
