@@ -63,14 +63,14 @@ cdef class Coarse:
     def __init__(self, Simplex owner):
         cdef int32_t n = owner.n
         self.n = n
-        self.pot, self.exc = _zeros(n, np.int64), _copy(owner.b)[:n]
-        self.first, self.now, self.queue = _zeros(n + 2, np.int32), _empty(n, np.int32), _empty(n, np.int32)
-        self.middle, self.backs, self.fed = _zeros(n, np.int32), _zeros(n, np.int32), _zeros(n, np.int32)
+        self.pot, self.exc = _zeros(n, INT64), _copy(owner.b)[:n]
+        self.first, self.now, self.queue = _zeros(n + 2, INT32), _empty(n, INT32), _empty(n, INT32)
+        self.middle, self.backs, self.fed = _zeros(n, INT32), _zeros(n, INT32), _zeros(n, INT32)
         self.queued = _zeros(n, np.uint8)
-        self.dist, self.later, self.sooner = _empty(n, np.int32), _empty(n, np.int32), _empty(n, np.int32)
-        self.bucket = _empty(min(SPREAD * <int64_t>n, 1 << 30) + 1, np.int32)
-        self.half, self.room = _empty(2 * <int64_t>owner.slots, HALF), _empty(2 * <int64_t>owner.slots, np.int64)
-        self.place = _empty(owner.slots, np.int32)
+        self.dist, self.later, self.sooner = _empty(n, INT32), _empty(n, INT32), _empty(n, INT32)
+        self.bucket = _empty(min(SPREAD * <int64_t>n, 1 << 30) + 1, INT32)
+        self.half, self.room = _empty(2 * <int64_t>owner.slots, HALF), _empty(2 * <int64_t>owner.slots, INT64)
+        self.place = _empty(owner.slots, INT32)
         self.eps = 1
         self.floor = -4 * <int64_t>(n + 1) * max(owner.top_cost, 1)
         self.dead = self.floor - max(owner.top_cost, 1)

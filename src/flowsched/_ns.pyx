@@ -126,6 +126,7 @@ cdef struct Node:
     int32_t prev       # prev[next[v]] == v
     int32_t aim        # scratch of the start: the slot by which flow leaves the node
 
+cdef object INT32 = np.int32, INT64 = np.int64      # looked up once: code for each look-up is long
 SLOT = np.dtype([("cost", "i8"), ("tail", "i4"), ("head", "i4")])
 LINK = np.dtype([("parent", "i4"), ("depth", "i4")])
 SLACK = np.dtype([("up", "i8"), ("down", "i8")])
@@ -274,24 +275,24 @@ cdef class Simplex:
         n, m = supply.shape[0], tail.shape[0]
         self.tail, self.head, self.capacity, self.cost, self.lower = tail, head, capacity, cost, lower
         self.n, self.m = n, m
-        self.flow = _empty(m, np.int64)
+        self.flow = _empty(m, INT64)
         self.before = flow
-        self.pot = _zeros(n + 1, np.int64)
+        self.pot = _zeros(n + 1, INT64)
         if potential.shape[0]:
             self.pot[:n] = potential
         self.b = _copy(supply)
         self.link = _empty(n + 1, LINK)
         self.slack = _empty(n + 1, SLACK)
         self.node = _empty(n + 1, NODE)
-        self.next = _empty(n + 1, np.int32)
-        self.name = np.arange(n + 1, dtype=np.int32)
-        self.first = _zeros(n + 2, np.int32)
+        self.next = _empty(n + 1, INT32)
+        self.name = np.arange(n + 1, dtype=INT32)
+        self.first = _zeros(n + 2, INT32)
         self.kind = _zeros(n + 1, np.uint8)
         self.slot = _empty(m + 3, SLOT)
-        self.room = _empty(m + 3, np.int64)
-        self.dist = _empty(n, np.int64)
-        self.load = _zeros(m + 3 if flow.shape[0] else 0, np.int64)
-        self.code = _empty(m + 3, np.int32)
+        self.room = _empty(m + 3, INT64)
+        self.dist = _empty(n, INT64)
+        self.load = _zeros(m + 3 if flow.shape[0] else 0, INT64)
+        self.code = _empty(m + 3, INT32)
         self.cycle_slot = self.spare = self.naltered = -1
         self.altered = self.code[:0]
         self.unsure = True
@@ -429,7 +430,7 @@ cdef class Simplex:
         """Take out nodes that only pass flow on, after `survey`.
 
         Arc a is in slot a, ``entry[a]`` is -1 if it is left, the arc i that it was joined to in series, or -2 - i in parallel.  The k-th that was joined is in ``code[k]``;
-        its ``room`` says, in series, if i was the narrower one, and in parallel how much goes through i.  ``dist`` is 0 for nodes that are out.
+        its ``room`` says, in series, if i was the narrower one, and in parallel how much goes through i.  ``b`` is CINF for nodes that are out.
         """
         cdef Ends *end = <Ends *>&self.node[0]
         cdef Slot *slot = &self.slot[0]
@@ -441,7 +442,6 @@ cdef class Simplex:
         for v in range(self.n):
             end[v].ins = end[v].outs = end[v].into = end[v].out = 0
             newest[v] = -1
-            self.dist[v] = True
         for a in range(self.m):
             if self.lower.shape[0]:
                 lo = self.lower[a]
@@ -460,8 +460,7 @@ cdef class Simplex:
             u = v
             while self.passes(u, end[u]):
                 i, j = end[u].into, end[u].out
-                self.dist[u] = False
-                end[u].ins = 0
+                self.b[u] = CINF
                 u, w = slot[i].tail, slot[j].head
                 x = room[j]
                 room[j] = room[i] <= x
@@ -511,11 +510,11 @@ cdef class Simplex:
         return 0
 
     def joined(self):
-        """Take out what can be, after JOINED; what is left: ``entry``, ``dist``, slots, ``room``, ``b``, and where the caller writes flows and potentials for `parted`."""
-        self.entry = _empty(self.m, np.int32)
+        """Take out what can be, after JOINED; what is left: ``entry``, slots, ``room``, ``b``, and where the caller writes flows and potentials for `parted`."""
+        self.entry = _empty(self.m, INT32)
         with nogil:
             self.join()
-        views = [self.entry, self.dist, self.slot, self.room, self.b, self.flow, self.pot]
+        views = [self.entry, self.slot, self.room, self.b, self.flow, self.pot]
         return [view.base for view in views]
 
     def parted(self):
@@ -597,7 +596,7 @@ cdef class Simplex:
         cdef Coarse coarse = Coarse(self)
         cdef int32_t v, sink = 0
         cdef int status
-        self.load = _zeros(self.slots, np.int64)
+        self.load = _zeros(self.slots, INT64)
         with nogil:
             for v in range(self.n):
                 if self.b[v] < self.b[sink]:
@@ -708,7 +707,7 @@ cdef class Simplex:
         for v in range(self.n):
             at[v + 1] += at[v]
         with gil:
-            self.entry = _empty(at[self.n], np.int32)
+            self.entry = _empty(at[self.n], INT32)
         for e in range(self.slots):
             v = self.slot[e].head
             self.entry[at[v]] = e
@@ -868,7 +867,7 @@ cdef class Simplex:
         cdef Node[::1] node
         cdef int32_t[::1] name, number
         with gil:
-            pot, name, number = _empty(root + 1, np.int64), _empty(root + 1, np.int32), _empty(root + 1, np.int32)
+            pot, name, number = _empty(root + 1, INT64), _empty(root + 1, INT32), _empty(root + 1, INT32)
             link, slack, node = _empty(root + 1, LINK), _empty(root + 1, SLACK), _empty(root + 1, NODE)
         while True:
             number[v] = i
@@ -1325,7 +1324,7 @@ cdef class Simplex:
         """Note the place of every arc; from now on it is kept."""
         cdef int32_t e
         with gil:
-            self.place, self.ours, self.altered = _empty(self.m, np.int32), _empty(self.n + 1, np.int32), _empty(self.m // 8 + 64, np.int32)
+            self.place, self.ours, self.altered = _empty(self.m, INT32), _empty(self.n + 1, INT32), _empty(self.m // 8 + 64, INT32)
         for e in range(self.m):
             self.place[e] = NOWHERE
         for e in range(self.slots):
@@ -1339,9 +1338,9 @@ cdef class Simplex:
         """Note the arcs of every node."""
         cdef int32_t e, v, u, a
         with gil:
-            self.at, self.seen, self.owing = _zeros(self.n + 2, np.int32), _zeros(self.n + 1, np.int32), _empty(self.n + 1, np.int32)
-            self.owed = _zeros(self.n + 1, np.int64)
-            self.suspect = _empty(SUSPECTS, np.int32)
+            self.at, self.seen, self.owing = _zeros(self.n + 2, INT32), _zeros(self.n + 1, INT32), _empty(self.n + 1, INT32)
+            self.owed = _zeros(self.n + 1, INT64)
+            self.suspect = _empty(SUSPECTS, INT32)
         for e in range(self.slots):
             if self.code[e] >= 0 and self.slot[e].tail != self.slot[e].head:
                 self.at[self.name[self.slot[e].tail] + 2] += 1
@@ -1353,7 +1352,7 @@ cdef class Simplex:
         for v in range(self.n):
             self.at[v + 2] += self.at[v + 1]
         with gil:
-            self.around = _empty(self.at[self.n + 1], np.int32)
+            self.around = _empty(self.at[self.n + 1], INT32)
         for a in range(self.m):             # at[u + 1] is where the next of u goes
             e = self.place[a]
             if e >= 0:
@@ -1591,7 +1590,7 @@ cdef class Simplex:
             else:
                 up.append(self.node[v].code >> 1)
                 v = self.link[v].parent
-        return np.array(down[::-1] + up, np.int64)
+        return np.array(down[::-1] + up, INT64)
 
     def solve(self, double time_limit, double rescue=-1, /):
         """From nothing, or from the flow given; see `solve` below."""
@@ -1611,9 +1610,9 @@ cdef class Simplex:
             self.keep()
         # what only the start needs
         if not self.load.shape[0]:
-            self.load = _zeros(0, np.int64)
-        self.capacity = self.cost = self.before = self.b = self.dist = _zeros(0, np.int64)
-        self.tail = self.head = self.first = self.entry = _zeros(0, np.int32)
+            self.load = _zeros(0, INT64)
+        self.capacity = self.cost = self.before = self.b = self.dist = _zeros(0, INT64)
+        self.tail = self.head = self.first = self.entry = _zeros(0, INT32)
         self.kind = _zeros(0, np.uint8)
         return answer
 
@@ -1742,7 +1741,7 @@ cdef class Simplex:
             if stats["gap"] is None:
                 answer = None
         if answer is not None:
-            proof = _empty(self.n, np.int64)
+            proof = _empty(self.n, INT64)
             potential = proof
             for v in range(self.n):
                 potential[self.name[v]] = self.pot[v]
@@ -1794,9 +1793,9 @@ cdef class Simplex:
         """The solved basis as flat arrays and numbers, for `restored`; what follows from the tree and the arcs is left out (see network/state.py)."""
         cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
         if not self.reusable():     # it will not be asked again
-            return dict.fromkeys(_ARRAYS32, np.zeros(0, np.int32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, np.int64)) | dict.fromkeys(_NUMBERS, 0)
-        cdef int64_t[::1] cost = np.zeros(self.m, np.int64), room = np.zeros(self.m, np.int64)
-        cdef int32_t[::1] parent = np.empty(n, np.int32), tree = np.empty(n, np.int32)
+            return dict.fromkeys(_ARRAYS32, np.zeros(0, INT32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, INT64)) | dict.fromkeys(_NUMBERS, 0)
+        cdef int64_t[::1] cost = np.zeros(self.m, INT64), room = np.zeros(self.m, INT64)
+        cdef int32_t[::1] parent = np.empty(n, INT32), tree = np.empty(n, INT32)
         for e in range(self.slots):
             if self.code[e] >= 0:
                 a = self.code[e] >> 1
@@ -1808,7 +1807,7 @@ cdef class Simplex:
                 a = tree[v] >> 1
                 room[a] = self.slack[v].up + self.slack[v].down
                 cost[a] = self.pot[parent[v]] - self.pot[v] if tree[v] & 1 == 0 else self.pot[v] - self.pot[parent[v]]
-        cdef int32_t[::1] spare = np.empty(k, np.int32)
+        cdef int32_t[::1] spare = np.empty(k, INT32)
         for e in range(k):
             spare[e], chain = chain, <int32_t>self.room[chain]
         return {
@@ -1843,8 +1842,8 @@ cdef class Simplex:
         if not -DEPTH_MAX < state["basis_depth"] < DEPTH_MAX:
             return "basis_depth: out of range"
         # the nodes and the tree
-        ours, path = np.full(n + 1, -1, np.int32), np.empty(n + 1, np.int32)
-        self.name = np.full(n + 1, n, np.int32)
+        ours, path = np.full(n + 1, -1, INT32), np.empty(n + 1, INT32)
+        self.name = np.full(n + 1, n, INT32)
         for v in range(n):
             if not 0 <= name[v] < n or ours[name[v]] >= 0:
                 return f"basis_name[{v}]: {name[v]} is no node, or occurs twice"
@@ -1855,7 +1854,7 @@ cdef class Simplex:
             if not -DRIFT_MAX < pot[v] < DRIFT_MAX:
                 return f"basis_potential[{v}]: {pot[v]} is out of range"
         self.link, self.slack, self.node = np.zeros(n + 1, LINK), np.zeros(n + 1, SLACK), np.zeros(n + 1, NODE)
-        self.next, self.pot = np.array(next_), np.zeros(n + 1, np.int64)
+        self.next, self.pot = np.array(next_), np.zeros(n + 1, INT64)
         self.pot[:n] = pot
         self.link[n].parent, self.link[n].depth, self.node[n].code = -1, state["basis_depth"], -1
         self.slack[n].up = self.slack[n].down = CINF
@@ -1913,7 +1912,7 @@ cdef class Simplex:
         self.slots = <int32_t>slot.shape[0]
         if self.slots % 4 or self.slots > m + 3:
             return "basis_slot: wrong length"
-        self.slot, self.room, self.code = np.zeros(self.slots, SLOT), np.zeros(self.slots, np.int64), np.array(slot)
+        self.slot, self.room, self.code = np.zeros(self.slots, SLOT), np.zeros(self.slots, INT64), np.array(slot)
         for e in range(self.slots):
             code = slot[e]
             if code == -1:
@@ -1990,7 +1989,7 @@ include "_complete.pxi"
 
 def empty():
     """A basis of no nodes and no arcs, which is not `reusable`."""
-    return Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
+    return Simplex(*[_zeros(0, INT32)] * 2, *[_zeros(0, INT64)] * 6, False)
 
 
 def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance, /):
@@ -2009,7 +2008,7 @@ def narrowed(const int64_t[::1] ids, int64_t count, /):
     """The ids in 32 bits, each read once; None if one is not in 0 .. count - 1."""
     cdef Py_ssize_t i
     cdef int64_t v
-    cdef int32_t[::1] out = _empty(ids.shape[0], np.int32)
+    cdef int32_t[::1] out = _empty(ids.shape[0], INT32)
     if count >= 2**31:
         return None
     for i in range(ids.shape[0]):

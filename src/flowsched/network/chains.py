@@ -18,15 +18,15 @@ import numpy as np
 
 import flowsched._ns as _ns
 from flowsched.network.arguments import EMPTY
-from flowsched.network.results import Int64Array
+from flowsched.network.results import INF, Int64Array
 
 __all__ = ["solve_joined"]
 
 
 def solve_joined(simplex: _ns.Simplex, lower: Int64Array, time_limit: float, bulk: int) -> tuple[int, Any, Any, Any]:
     """Solve what `_ns.solve` has left to its caller (JOINED), and return what it returns; only flows and potentials."""
-    joined, stays, slots, rooms, supplies, flow, potential = simplex.joined()
-    nodes, arcs = stays > 0, np.flatnonzero(joined == -1)
+    joined, slots, rooms, supplies, flow, potential = simplex.joined()
+    nodes, arcs = supplies != INF, np.flatnonzero(joined == -1)
     number, left = np.cumsum(nodes, dtype=np.int32) - 1, slots[arcs]
     ends, costs = (number[left["tail"]], number[left["head"]]), left["cost"].copy()
     status, found, proof, stats = _ns.solve(
