@@ -929,6 +929,7 @@ cdef class Simplex:
         What is missing gets dearer as soon as a part of the slots has shown none: an optimum at a price that is too low is of no use.
         """
         cdef Slot *slot = &self.slot[0]
+        cdef Slot *four
         cdef int64_t *pot = &self.pot[0]
         cdef int32_t *suspect = &self.suspect[0] if limit else NULL
         cdef int32_t at = 0, stop, e, i, enter, left, kept, many = self.nsuspect if limit else 0, enough = self.slots - self.slots // PATIENCE
@@ -956,11 +957,12 @@ cdef class Simplex:
                     at = 0
                 stop = min(at + block, self.slots)
                 for e in range(at, stop, 4):     # four at a time: most are not better, and one look says so of all
-                    a = slot[e].cost + pot[slot[e].tail] - pot[slot[e].head]
-                    b = slot[e + 1].cost + pot[slot[e + 1].tail] - pot[slot[e + 1].head]
-                    c = slot[e + 2].cost + pot[slot[e + 2].tail] - pot[slot[e + 2].head]
-                    d = slot[e + 3].cost + pot[slot[e + 3].tail] - pot[slot[e + 3].head]
-                    fs_read_soon(&slot[0] + e + AHEAD)
+                    four = slot + e
+                    a = four[0].cost + pot[four[0].tail] - pot[four[0].head]
+                    b = four[1].cost + pot[four[1].tail] - pot[four[1].head]
+                    c = four[2].cost + pot[four[2].tail] - pot[four[2].head]
+                    d = four[3].cost + pot[four[3].tail] - pot[four[3].head]
+                    fs_read_soon(four + AHEAD)
                     rc = min(min(a, b), min(c, d))
                     if rc < bar:
                         i = e if a == rc else e + 1 if b == rc else e + 2 if c == rc else e + 3
