@@ -116,9 +116,15 @@ cdef class Coarse:
 
     cdef int refine(self, Simplex owner) except -1 nogil:
         """Route excesses until there are none, or it is given up; C_LATE if time is up."""
-        cdef Half[::1] half = self.half
-        cdef int64_t[::1] pot = self.pot, exc = self.exc, room = self.room
-        cdef int32_t[::1] first = self.first, now = self.now, middle = self.middle, backs = self.backs, fed = self.fed
+        cdef Half *half = &self.half[0]
+        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *exc = &self.exc[0]
+        cdef int64_t *room = &self.room[0]
+        cdef int32_t *first = &self.first[0]
+        cdef int32_t *now = &self.now[0]
+        cdef int32_t *middle = &self.middle[0]
+        cdef int32_t *backs = &self.backs[0]
+        cdef int32_t *fed = &self.fed[0]
         cdef int32_t path[REACH]
         cdef int32_t s, u, v, i, j, k, length, end, best
         cdef int64_t limit = SKETCHES * <int64_t>owner.slots, seen = 0, stale = STALE * <int64_t>self.n, p, rc, least, amount
@@ -226,10 +232,12 @@ cdef class Coarse:
 
         rc >= -eps stays true of every residual half-arc, for its length is rc / eps + 1, rounded down, or 0 if rc < 0.
         """
-        cdef Half[::1] half = self.half
-        cdef int64_t[::1] pot = self.pot, room = self.room
-        cdef int32_t[::1] dist = self.dist, bucket = self.bucket
-        cdef int32_t v, u, i, d = 0, far = <int32_t>bucket.shape[0] - 1, top = 0, missed = 0
+        cdef Half *half = &self.half[0]
+        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *room = &self.room[0]
+        cdef int32_t *dist = &self.dist[0]
+        cdef int32_t *bucket = &self.bucket[0]
+        cdef int32_t v, u, i, d = 0, far = <int32_t>self.bucket.shape[0] - 1, top = 0, missed = 0
         cdef int64_t p, rc, step
         for d in range(far + 1):
             bucket[d] = -1

@@ -77,9 +77,9 @@ Entering arcs are looked for block by block (a block is about sqrt(m) slots), th
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.  Runs of `RUN` stay together: most
 of a run have one tail, whose potential is read once.  Slots are fetched `AHEAD` of the look at them, as the pivots between two blocks hide their order from the machine.
 
-Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `survey`, `Simplex.run` -> `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
 `go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` ->
-`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`.
+`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`; network/chains.py -> `joined` -> `join`, `parted` -> `part`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -424,6 +424,7 @@ cdef class Simplex:
     # == fewer nodes ============================================================================================
 
     cdef inline bint passes(self, int32_t v, Ends end) noexcept nogil:
+        """True if v has one arc in, another one out, and no supply."""
         return end.ins == 1 and end.outs == 1 and end.into != end.out and self.b[v] == 0
 
     cdef int join(self) except -1 nogil:
