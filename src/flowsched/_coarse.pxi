@@ -69,7 +69,7 @@ cdef class Coarse:
         self.queued = _zeros(n, np.uint8)
         self.dist, self.later, self.sooner = _empty(n, INT32), _empty(n, INT32), _empty(n, INT32)
         self.bucket = _empty(min(SPREAD * <int64_t>n, 1 << 30) + 1, INT32)
-        self.half, self.room = _empty(2 * <int64_t>owner.slots, HALF), _empty(2 * <int64_t>owner.slots, INT64)
+        self.half, self.room = _empty(2 * <int64_t>owner.slots + 1, HALF), _empty(2 * <int64_t>owner.slots + 1, INT64)       # + 1: never without a first
         self.place = _empty(owner.slots, INT32)
         self.eps = 1
         self.floor = -4 * <int64_t>(n + 1) * max(owner.top_cost, 1)
