@@ -63,14 +63,14 @@ cdef class Coarse:
     def __init__(self, Simplex owner):
         cdef int32_t n = owner.n
         self.n = n
-        self.pot, self.exc = _zeros(n, np.int64), _copy(owner.b)[:n]
-        self.first, self.now, self.queue = _zeros(n + 2, np.int32), _empty(n, np.int32), _empty(n, np.int32)
-        self.middle, self.backs, self.fed = _zeros(n, np.int32), _zeros(n, np.int32), _zeros(n, np.int32)
+        self.pot, self.exc = _zeros(n, INT64), _copy(owner.b)[:n]
+        self.first, self.now, self.queue = _zeros(n + 2, INT32), _empty(n, INT32), _empty(n, INT32)
+        self.middle, self.backs, self.fed = _zeros(n, INT32), _zeros(n, INT32), _zeros(n, INT32)
         self.queued = _zeros(n, np.uint8)
-        self.dist, self.later, self.sooner = _empty(n, np.int32), _empty(n, np.int32), _empty(n, np.int32)
-        self.bucket = _empty(min(SPREAD * <int64_t>n, 1 << 30) + 1, np.int32)
-        self.half, self.room = _empty(2 * <int64_t>owner.slots, HALF), _empty(2 * <int64_t>owner.slots, np.int64)
-        self.place = _empty(owner.slots, np.int32)
+        self.dist, self.later, self.sooner = _empty(n, INT32), _empty(n, INT32), _empty(n, INT32)
+        self.bucket = _empty(min(SPREAD * <int64_t>n, 1 << 30) + 1, INT32)
+        self.half, self.room = _empty(2 * <int64_t>owner.slots + 1, HALF), _empty(2 * <int64_t>owner.slots + 1, INT64)       # + 1: never without a first
+        self.place = _empty(owner.slots, INT32)
         self.eps = 1
         self.floor = -4 * <int64_t>(n + 1) * max(owner.top_cost, 1)
         self.dead = self.floor - max(owner.top_cost, 1)
@@ -116,9 +116,15 @@ cdef class Coarse:
 
     cdef int refine(self, Simplex owner) except -1 nogil:
         """Route excesses until there are none, or it is given up; C_LATE if time is up."""
-        cdef Half[::1] half = self.half
-        cdef int64_t[::1] pot = self.pot, exc = self.exc, room = self.room
-        cdef int32_t[::1] first = self.first, now = self.now, middle = self.middle, backs = self.backs, fed = self.fed
+        cdef Half *half = &self.half[0]
+        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *exc = &self.exc[0]
+        cdef int64_t *room = &self.room[0]
+        cdef int32_t *first = &self.first[0]
+        cdef int32_t *now = &self.now[0]
+        cdef int32_t *middle = &self.middle[0]
+        cdef int32_t *backs = &self.backs[0]
+        cdef int32_t *fed = &self.fed[0]
         cdef int32_t path[REACH]
         cdef int32_t s, u, v, i, j, k, length, end, best
         cdef int64_t limit = SKETCHES * <int64_t>owner.slots, seen = 0, stale = STALE * <int64_t>self.n, p, rc, least, amount
@@ -226,10 +232,12 @@ cdef class Coarse:
 
         rc >= -eps stays true of every residual half-arc, for its length is rc / eps + 1, rounded down, or 0 if rc < 0.
         """
-        cdef Half[::1] half = self.half
-        cdef int64_t[::1] pot = self.pot, room = self.room
-        cdef int32_t[::1] dist = self.dist, bucket = self.bucket
-        cdef int32_t v, u, i, d = 0, far = <int32_t>bucket.shape[0] - 1, top = 0, missed = 0
+        cdef Half *half = &self.half[0]
+        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *room = &self.room[0]
+        cdef int32_t *dist = &self.dist[0]
+        cdef int32_t *bucket = &self.bucket[0]
+        cdef int32_t v, u, i, d = 0, far = <int32_t>self.bucket.shape[0] - 1, top = 0, missed = 0
         cdef int64_t p, rc, step
         for d in range(far + 1):
             bucket[d] = -1

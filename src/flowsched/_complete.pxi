@@ -55,10 +55,10 @@ cdef class Completion:
         cdef int32_t n = owner.n, slots = owner.slots
         cdef int64_t ways = 2 * (<int64_t>slots + n)
         self.n, self.slots, self.grain = n, slots, max(owner.top_cost // GRAINS, 1)
-        self.room, self.way = _zeros(ways, np.int64), _empty(ways, WAY)
-        self.excess, self.label, self.first = _zeros(n + 1, np.int64), _zeros(n + 1, np.int64), _zeros(n + 2, np.int32)
-        self.last = _zeros(n + 1, np.int32)
-        self.onward, self.trail, self.path = _zeros(n + 1, np.int32), _empty(n + 1, np.int32), _empty(n + 1, np.int32)
+        self.room, self.way = _zeros(ways, INT64), _empty(ways, WAY)
+        self.excess, self.label, self.first = _zeros(n + 1, INT64), _zeros(n + 1, INT64), _zeros(n + 2, INT32)
+        self.last = _zeros(n + 1, INT32)
+        self.onward, self.trail, self.path = _zeros(n + 1, INT32), _empty(n + 1, INT32), _empty(n + 1, INT32)
 
     cdef inline int16_t length(self, int64_t rc) except? -1 nogil:
         return <int16_t>min(rc // self.grain + 1, LONGEST) if rc > 0 else 1
@@ -119,7 +119,7 @@ cdef class Completion:
         cdef int64_t level = 0, d
         cdef int32_t v, w, i, b, queued = 0, awaited = 0
         with gil:
-            later, sooner = _empty(self.n, np.int32), _empty(self.n, np.int32)
+            later, sooner = _empty(self.n, INT32), _empty(self.n, INT32)
         for i in range(LONGEST + 1):
             bucket[i] = -1
         for v in range(self.n):

@@ -77,9 +77,9 @@ Entering arcs are looked for block by block (a block is about sqrt(m) slots), th
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.  Runs of `RUN` stay together: most
 of a run have one tail, whose potential is read once.  Slots are fetched `AHEAD` of the look at them, as the pivots between two blocks hide their order from the machine.
 
-Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `survey`, `Simplex.run` -> `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
 `go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` ->
-`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`.
+`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`; network/chains.py -> `joined` -> `join`, `parted` -> `part`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -126,6 +126,7 @@ cdef struct Node:
     int32_t prev       # prev[next[v]] == v
     int32_t aim        # scratch of the start: the slot by which flow leaves the node
 
+cdef object INT32 = np.int32, INT64 = np.int64      # looked up once: code for each look-up is long
 SLOT = np.dtype([("cost", "i8"), ("tail", "i4"), ("head", "i4")])
 LINK = np.dtype([("parent", "i4"), ("depth", "i4")])
 SLACK = np.dtype([("up", "i8"), ("down", "i8")])
@@ -151,7 +152,15 @@ cdef double RUSH = 7                     # the price of what is missing rises e*
 cdef double COMPLETING = 1.8             # how long completing a flow takes, and
 cdef double HANDING = 0.7                # handing it over, in units of what loading took
 
+cdef struct Ends:      # of a node, in the place of its `Node`: see `join`
+    int32_t ins        # how many arcs come in,
+    int32_t outs       # and go out
+    int32_t into       # the ids of those, each bit the parity of theirs: the id if there is one
+    int32_t out
+
 cdef enum:
+    CHAINED = 8        # one in so many nodes must only pass flow on, and
+    CHAINED_MIN = 100  # so many in all: then they are taken out
     RUN = 8            # slots in the order of their arcs' tails; runs are mixed
     AHEAD = 128        # slots between the one that is priced and the one that is fetched
     SUSPECTS = 256     # at most so many slots are looked through for every pivot, beside a block
@@ -162,6 +171,7 @@ cdef enum:
     C_RANGE = 3
     C_LATE = 4
     C_EASY = 6
+    C_JOINED = 7
     C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
 cdef enum:             # the first tree: see `crash`
@@ -169,11 +179,12 @@ cdef enum:             # the first tree: see `crash`
     START_PATHS = 1
     START_COARSE = 2
     START_FLOW = 3
+    START_JOINED = 4
 
 _START = ("nothing", "shortest_paths", "coarse", "flow")
-STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE}     # `start` of `solve`
+STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE, "joined": START_JOINED}     # `start` of `solve`
 
-OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY
+OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY, JOINED = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY, C_JOINED
 
 
 cdef class Simplex
@@ -202,7 +213,7 @@ cdef class Simplex:
     cdef int32_t[::1] name         # the caller's id of the node: `renumber` changes ours
     cdef int32_t[::1] ours         # name[ours[v]] == v, once a basis has been changed
     cdef int32_t[::1] first        # while loading: arcs out of the nodes before v; then scratch
-    cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it
+    cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it, 4: more than one does
     # -- by slot -------------------------------------------------------------------------------------------------
     cdef Slot[::1] slot            # of a dead one the cost is 0 and tail == head
     cdef int64_t[::1] room         # the arc's capacity
@@ -254,6 +265,7 @@ cdef class Simplex:
     cdef int64_t ordered           # and potentials that had moved in this solve by then
     cdef int64_t pivots, degenerate, scanned, moved, sketched
     cdef int64_t unplaced          # of the supplies: it finds no room on the paths of the first tree
+    cdef int32_t chained, joins    # nodes that only pass flow on, and what became of them: see `join`
     cdef int32_t jams, sources     # nodes where some finds none; nodes of excess
     cdef int64_t bulk              # from so many slots on an easy network may be declined
     cdef int start                 # how the first tree is to be found; then, how it was
@@ -263,24 +275,24 @@ cdef class Simplex:
         n, m = supply.shape[0], tail.shape[0]
         self.tail, self.head, self.capacity, self.cost, self.lower = tail, head, capacity, cost, lower
         self.n, self.m = n, m
-        self.flow = _empty(m, np.int64)
+        self.flow = _empty(m, INT64)
         self.before = flow
-        self.pot = _zeros(n + 1, np.int64)
+        self.pot = _zeros(n + 1, INT64)
         if potential.shape[0]:
             self.pot[:n] = potential
         self.b = _copy(supply)
         self.link = _empty(n + 1, LINK)
         self.slack = _empty(n + 1, SLACK)
         self.node = _empty(n + 1, NODE)
-        self.next = _empty(n + 1, np.int32)
-        self.name = np.arange(n + 1, dtype=np.int32)
-        self.first = _zeros(n + 2, np.int32)
+        self.next = _empty(n + 1, INT32)
+        self.name = np.arange(n + 1, dtype=INT32)
+        self.first = _zeros(n + 2, INT32)
         self.kind = _zeros(n + 1, np.uint8)
         self.slot = _empty(m + 3, SLOT)
-        self.room = _empty(m + 3, np.int64)
-        self.dist = _empty(n, np.int64)
-        self.load = _zeros(m + 3 if flow.shape[0] else 0, np.int64)
-        self.code = _empty(m + 3, np.int32)
+        self.room = _empty(m + 3, INT64)
+        self.dist = _empty(n, INT64)
+        self.load = _zeros(m + 3 if flow.shape[0] else 0, INT64)
+        self.code = _empty(m + 3, INT32)
         self.cycle_slot = self.spare = self.naltered = -1
         self.altered = self.code[:0]
         self.unsure = True
@@ -318,7 +330,7 @@ cdef class Simplex:
             if cap == lo:
                 continue
             self.kind[u] |= 1
-            self.kind[v] |= 2
+            self.kind[v] |= 2 | self.kind[v] << 1 & 4
             self.first[u + 1] += 1
             self.slots += 1
             if cap >= CINF:
@@ -334,6 +346,7 @@ cdef class Simplex:
             self.volume += w if w > 0 else -w
             if self.volume > VOLUME_MAX:
                 return C_RANGE
+            self.chained += w == 0 and self.kind[u] == 3 and self.first[u + 1] == 1
             self.first[u + 1] += self.first[u]
         if self.top_cost >= RISE_MAX // (self.n + 1):
             return C_RANGE
@@ -372,7 +385,7 @@ cdef class Simplex:
             if cap == lo:
                 continue
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
-            if not self.kept and ((self.kind[u] == 1 and cap >= self.b[u] > 0) or (self.kind[v] == 2 and cap >= -self.b[v] > 0)):
+            if not self.kept and ((self.kind[u] == 1 and cap >= self.b[u] > 0) or (not self.kind[v] & 1 and cap >= -self.b[v] > 0)):
                 cap = self.wide
             rank = self.first[u]
             self.first[u] = rank + 1
@@ -407,6 +420,108 @@ cdef class Simplex:
             self.slot[self.slots].cost, self.code[self.slots] = 0, -1
             self.slots += 1
         return 0
+
+    # == fewer nodes ============================================================================================
+
+    cdef inline bint passes(self, int32_t v, Ends end) noexcept nogil:
+        """True if v has one arc in, another one out, and no supply."""
+        return end.ins == 1 and end.outs == 1 and end.into != end.out and self.b[v] == 0
+
+    cdef int join(self) except -1 nogil:
+        """Take out nodes that only pass flow on, after `survey`.
+
+        Arc a is in slot a, ``entry[a]`` is -1 if it is left, the arc i that it was joined to in series, or -2 - i in parallel.  The k-th that was joined is in ``code[k]``;
+        its ``room`` says, in series, if i was the narrower one, and in parallel how much goes through i.  ``b`` is CINF for nodes that are out.
+        """
+        cdef Ends *end = <Ends *>&self.node[0]
+        cdef Slot *slot = &self.slot[0]
+        cdef int64_t *room = &self.room[0]
+        cdef int32_t *entry = &self.entry[0]
+        cdef int32_t[::1] newest = self.next      # by tail: an arc that was joined
+        cdef int32_t a, u, v, w, i, j
+        cdef int64_t lo = 0, x
+        for v in range(self.n):
+            end[v].ins = end[v].outs = end[v].into = end[v].out = 0
+            newest[v] = -1
+        for a in range(self.m):
+            if self.lower.shape[0]:
+                lo = self.lower[a]
+            x = self.capacity[a]
+            entry[a] = a            # until it is in
+            if x > lo:
+                u, v = self.tail[a], self.head[a]
+                entry[a] = -1
+                room[a] = CINF if x >= CINF else x - lo
+                slot[a].tail, slot[a].head, slot[a].cost = u, v, self.cost[a]
+                end[u].outs += 1
+                end[u].out ^= a
+                end[v].ins += 1
+                end[v].into ^= a
+        for v in range(self.n):
+            u = v
+            while self.passes(u, end[u]):
+                i, j = end[u].into, end[u].out
+                self.b[u] = CINF
+                u, w = slot[i].tail, slot[j].head
+                x = room[j]
+                room[j] = room[i] <= x
+                room[i] = min(room[i], x)
+                slot[i].cost += slot[j].cost
+                slot[i].head = w
+                end[w].into ^= i ^ j
+                entry[j] = i
+                self.code[self.joins] = j
+                self.joins += 1
+                j, newest[u] = newest[u], i
+                if j >= 0 and j != i and entry[j] == -1 and slot[j].head == w and slot[j].cost == slot[i].cost:
+                    x = room[j]
+                    room[j] = CINF if room[i] >= CINF - x else x + room[i]
+                    room[i] = x
+                    end[u].outs -= 1
+                    end[u].out ^= i
+                    end[w].ins -= 1
+                    end[w].into ^= i
+                    entry[i] = -2 - j
+                    self.code[self.joins] = i
+                    self.joins += 1
+                    newest[u] = j
+                if not self.passes(u, end[u]):
+                    u = w
+        return 0
+
+    cdef int part(self) except -1 nogil:
+        """Undo the joins: flows of all arcs and potentials of all nodes."""
+        cdef Slot *slot = &self.slot[0]
+        cdef int64_t *flow = &self.flow[0]
+        cdef int64_t *pot = &self.pot[0]
+        cdef int32_t k, i, j
+        cdef int64_t x
+        for k in range(self.joins - 1, -1, -1):
+            j = self.code[k]
+            i = self.entry[j]
+            if i >= 0:
+                flow[j] = flow[i]
+                slot[i].cost -= slot[j].cost
+                pot[slot[j].tail] = pot[slot[j].head] - slot[j].cost if self.room[j] else pot[slot[i].tail] + slot[i].cost
+            else:
+                i = -2 - i
+                x = flow[i]
+                flow[i] = min(x, self.room[j])
+                flow[j] = x - flow[i]
+        return 0
+
+    def joined(self):
+        """Take out what can be, after JOINED; what is left: ``entry``, slots, ``room``, ``b``, and where the caller writes flows and potentials for `parted`."""
+        self.entry = _empty(self.m, INT32)
+        with nogil:
+            self.join()
+        views = [self.entry, self.slot, self.room, self.b, self.flow, self.pot]
+        return [view.base for view in views]
+
+    def parted(self):
+        """Let the flows and potentials of what is left be those of all."""
+        with nogil:
+            self.part()
 
     # == the first tree ==========================================================================================
 
@@ -482,7 +597,7 @@ cdef class Simplex:
         cdef Coarse coarse = Coarse(self)
         cdef int32_t v, sink = 0
         cdef int status
-        self.load = _zeros(self.slots, np.int64)
+        self.load = _zeros(self.slots, INT64)
         with nogil:
             for v in range(self.n):
                 if self.b[v] < self.b[sink]:
@@ -593,7 +708,7 @@ cdef class Simplex:
         for v in range(self.n):
             at[v + 1] += at[v]
         with gil:
-            self.entry = _empty(at[self.n], np.int32)
+            self.entry = _empty(at[self.n], INT32)
         for e in range(self.slots):
             v = self.slot[e].head
             self.entry[at[v]] = e
@@ -753,7 +868,7 @@ cdef class Simplex:
         cdef Node[::1] node
         cdef int32_t[::1] name, number
         with gil:
-            pot, name, number = _empty(root + 1, np.int64), _empty(root + 1, np.int32), _empty(root + 1, np.int32)
+            pot, name, number = _empty(root + 1, INT64), _empty(root + 1, INT32), _empty(root + 1, INT32)
             link, slack, node = _empty(root + 1, LINK), _empty(root + 1, SLACK), _empty(root + 1, NODE)
         while True:
             number[v] = i
@@ -815,6 +930,7 @@ cdef class Simplex:
         What is missing gets dearer as soon as a part of the slots has shown none: an optimum at a price that is too low is of no use.
         """
         cdef Slot *slot = &self.slot[0]
+        cdef Slot *four
         cdef int64_t *pot = &self.pot[0]
         cdef int32_t *suspect = &self.suspect[0] if limit else NULL
         cdef int32_t at = 0, stop, e, i, enter, left, kept, many = self.nsuspect if limit else 0, enough = self.slots - self.slots // PATIENCE
@@ -842,11 +958,12 @@ cdef class Simplex:
                     at = 0
                 stop = min(at + block, self.slots)
                 for e in range(at, stop, 4):     # four at a time: most are not better, and one look says so of all
-                    a = slot[e].cost + pot[slot[e].tail] - pot[slot[e].head]
-                    b = slot[e + 1].cost + pot[slot[e + 1].tail] - pot[slot[e + 1].head]
-                    c = slot[e + 2].cost + pot[slot[e + 2].tail] - pot[slot[e + 2].head]
-                    d = slot[e + 3].cost + pot[slot[e + 3].tail] - pot[slot[e + 3].head]
-                    fs_read_soon(&slot[0] + e + AHEAD)
+                    four = slot + e
+                    a = four[0].cost + pot[four[0].tail] - pot[four[0].head]
+                    b = four[1].cost + pot[four[1].tail] - pot[four[1].head]
+                    c = four[2].cost + pot[four[2].tail] - pot[four[2].head]
+                    d = four[3].cost + pot[four[3].tail] - pot[four[3].head]
+                    fs_read_soon(four + AHEAD)
                     rc = min(min(a, b), min(c, d))
                     if rc < bar:
                         i = e if a == rc else e + 1 if b == rc else e + 2 if c == rc else e + 3
@@ -1065,10 +1182,10 @@ cdef class Simplex:
         return status
 
     cdef int run(self) except -1 nogil:
-        cdef int status = self.survey()
-        if status == C_OK:
-            self.level()
-            status = self.fill()
+        """All that follows `survey`."""
+        cdef int status
+        self.level()
+        status = self.fill()
         if status == C_OK:
             status = self.crash()
         if status == C_OK:
@@ -1210,7 +1327,7 @@ cdef class Simplex:
         """Note the place of every arc; from now on it is kept."""
         cdef int32_t e
         with gil:
-            self.place, self.ours, self.altered = _empty(self.m, np.int32), _empty(self.n + 1, np.int32), _empty(self.m // 8 + 64, np.int32)
+            self.place, self.ours, self.altered = _empty(self.m, INT32), _empty(self.n + 1, INT32), _empty(self.m // 8 + 64, INT32)
         for e in range(self.m):
             self.place[e] = NOWHERE
         for e in range(self.slots):
@@ -1224,9 +1341,9 @@ cdef class Simplex:
         """Note the arcs of every node."""
         cdef int32_t e, v, u, a
         with gil:
-            self.at, self.seen, self.owing = _zeros(self.n + 2, np.int32), _zeros(self.n + 1, np.int32), _empty(self.n + 1, np.int32)
-            self.owed = _zeros(self.n + 1, np.int64)
-            self.suspect = _empty(SUSPECTS, np.int32)
+            self.at, self.seen, self.owing = _zeros(self.n + 2, INT32), _zeros(self.n + 1, INT32), _empty(self.n + 1, INT32)
+            self.owed = _zeros(self.n + 1, INT64)
+            self.suspect = _empty(SUSPECTS, INT32)
         for e in range(self.slots):
             if self.code[e] >= 0 and self.slot[e].tail != self.slot[e].head:
                 self.at[self.name[self.slot[e].tail] + 2] += 1
@@ -1238,7 +1355,7 @@ cdef class Simplex:
         for v in range(self.n):
             self.at[v + 2] += self.at[v + 1]
         with gil:
-            self.around = _empty(self.at[self.n + 1], np.int32)
+            self.around = _empty(self.at[self.n + 1], INT32)
         for a in range(self.m):             # at[u + 1] is where the next of u goes
             e = self.place[a]
             if e >= 0:
@@ -1476,22 +1593,29 @@ cdef class Simplex:
             else:
                 up.append(self.node[v].code >> 1)
                 v = self.link[v].parent
-        return np.array(down[::-1] + up, np.int64)
+        return np.array(down[::-1] + up, INT64)
 
     def solve(self, double time_limit, double rescue=-1, /):
         """From nothing, or from the flow given; see `solve` below."""
         cdef int status
         self.begin(time_limit, rescue)
         with nogil:
-            status = self.run()
+            status = self.survey()
+        if self.start == START_JOINED:
+            self.start = START_ANY
+            if status == C_OK and self.chained >= max(self.n // CHAINED, CHAINED_MIN):
+                return C_JOINED, self, None, None
+        with nogil:
+            if status == C_OK:
+                status = self.run()
         answer = self.outcome(status, False)
         if status == C_LATE and self.whole and not self.kept:
             self.keep()
         # what only the start needs
         if not self.load.shape[0]:
-            self.load = _zeros(0, np.int64)
-        self.capacity = self.cost = self.before = self.b = self.dist = _zeros(0, np.int64)
-        self.tail = self.head = self.first = self.entry = _zeros(0, np.int32)
+            self.load = _zeros(0, INT64)
+        self.capacity = self.cost = self.before = self.b = self.dist = _zeros(0, INT64)
+        self.tail = self.head = self.first = self.entry = _zeros(0, INT32)
         self.kind = _zeros(0, np.uint8)
         return answer
 
@@ -1620,7 +1744,7 @@ cdef class Simplex:
             if stats["gap"] is None:
                 answer = None
         if answer is not None:
-            proof = _empty(self.n, np.int64)
+            proof = _empty(self.n, INT64)
             potential = proof
             for v in range(self.n):
                 potential[self.name[v]] = self.pot[v]
@@ -1672,9 +1796,9 @@ cdef class Simplex:
         """The solved basis as flat arrays and numbers, for `restored`; what follows from the tree and the arcs is left out (see network/state.py)."""
         cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
         if not self.reusable():     # it will not be asked again
-            return dict.fromkeys(_ARRAYS32, np.zeros(0, np.int32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, np.int64)) | dict.fromkeys(_NUMBERS, 0)
-        cdef int64_t[::1] cost = np.zeros(self.m, np.int64), room = np.zeros(self.m, np.int64)
-        cdef int32_t[::1] parent = np.empty(n, np.int32), tree = np.empty(n, np.int32)
+            return dict.fromkeys(_ARRAYS32, np.zeros(0, INT32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, INT64)) | dict.fromkeys(_NUMBERS, 0)
+        cdef int64_t[::1] cost = np.zeros(self.m, INT64), room = np.zeros(self.m, INT64)
+        cdef int32_t[::1] parent = np.empty(n, INT32), tree = np.empty(n, INT32)
         for e in range(self.slots):
             if self.code[e] >= 0:
                 a = self.code[e] >> 1
@@ -1686,7 +1810,7 @@ cdef class Simplex:
                 a = tree[v] >> 1
                 room[a] = self.slack[v].up + self.slack[v].down
                 cost[a] = self.pot[parent[v]] - self.pot[v] if tree[v] & 1 == 0 else self.pot[v] - self.pot[parent[v]]
-        cdef int32_t[::1] spare = np.empty(k, np.int32)
+        cdef int32_t[::1] spare = np.empty(k, INT32)
         for e in range(k):
             spare[e], chain = chain, <int32_t>self.room[chain]
         return {
@@ -1721,8 +1845,8 @@ cdef class Simplex:
         if not -DEPTH_MAX < state["basis_depth"] < DEPTH_MAX:
             return "basis_depth: out of range"
         # the nodes and the tree
-        ours, path = np.full(n + 1, -1, np.int32), np.empty(n + 1, np.int32)
-        self.name = np.full(n + 1, n, np.int32)
+        ours, path = np.full(n + 1, -1, INT32), np.empty(n + 1, INT32)
+        self.name = np.full(n + 1, n, INT32)
         for v in range(n):
             if not 0 <= name[v] < n or ours[name[v]] >= 0:
                 return f"basis_name[{v}]: {name[v]} is no node, or occurs twice"
@@ -1733,7 +1857,7 @@ cdef class Simplex:
             if not -DRIFT_MAX < pot[v] < DRIFT_MAX:
                 return f"basis_potential[{v}]: {pot[v]} is out of range"
         self.link, self.slack, self.node = np.zeros(n + 1, LINK), np.zeros(n + 1, SLACK), np.zeros(n + 1, NODE)
-        self.next, self.pot = np.array(next_), np.zeros(n + 1, np.int64)
+        self.next, self.pot = np.array(next_), np.zeros(n + 1, INT64)
         self.pot[:n] = pot
         self.link[n].parent, self.link[n].depth, self.node[n].code = -1, state["basis_depth"], -1
         self.slack[n].up = self.slack[n].down = CINF
@@ -1791,7 +1915,7 @@ cdef class Simplex:
         self.slots = <int32_t>slot.shape[0]
         if self.slots % 4 or self.slots > m + 3:
             return "basis_slot: wrong length"
-        self.slot, self.room, self.code = np.zeros(self.slots, SLOT), np.zeros(self.slots, np.int64), np.array(slot)
+        self.slot, self.room, self.code = np.zeros(self.slots, SLOT), np.zeros(self.slots, INT64), np.array(slot)
         for e in range(self.slots):
             code = slot[e]
             if code == -1:
@@ -1868,7 +1992,7 @@ include "_complete.pxi"
 
 def empty():
     """A basis of no nodes and no arcs, which is not `reusable`."""
-    return Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
+    return Simplex(*[_zeros(0, INT32)] * 2, *[_zeros(0, INT64)] * 6, False)
 
 
 def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance, /):
@@ -1887,7 +2011,7 @@ def narrowed(const int64_t[::1] ids, int64_t count, /):
     """The ids in 32 bits, each read once; None if one is not in 0 .. count - 1."""
     cdef Py_ssize_t i
     cdef int64_t v
-    cdef int32_t[::1] out = _empty(ids.shape[0], np.int32)
+    cdef int32_t[::1] out = _empty(ids.shape[0], INT32)
     if count >= 2**31:
         return None
     for i in range(ids.shape[0]):
@@ -1923,6 +2047,7 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     LATE          out of time: the flow so far by arc, or None without one; with potentials in `proof`, and the gap in the stats
     RANGE         None: exact arithmetic could overflow, or not 0 <= lower <= capacity
     EASY          None: there are at least `bulk` arcs, and shortest paths hold nearly all flow, so that a local repair is likely to be faster
+    JOINED        the `Simplex`: with the start of that name many nodes only pass flow on, and chains.py takes them out
     """
     cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
     simplex.start, simplex.bulk = start, bulk

@@ -135,10 +135,12 @@ def test_a_model_is_read_as_it_is_written() -> None:
     model = PowerModel.parse("machine=50, cpu=1:4, gpu=30:300, gpu.T4=10:70")
     assert model == MODEL == PowerModel.parse(str(model)) == pickle.loads(pickle.dumps(model))
     assert str(model) == "machine=50,cpu=1:4,gpu=30:300,gpu.T4=10:70"
+    exact = PowerModel(1234567.125 / 7, {"cpu": (1 / 3, 2 / 3)})
+    assert PowerModel.parse(str(exact)) == exact
 
 
 @pytest.mark.parametrize(
-    "text", ["", "cpu", "cpu=4", "cpu=4:1", "cpu=-1:4", "cpu=1:2:3", "cpu=a:b", "machine=1:2", "cpu=1:2,cpu=1:3", "cpu=nan:1", "=1:2"]
+    "text", ["", "cpu", "cpu=4", "cpu=4:1", "cpu=-1:4", "cpu=1:2:3", "cpu=a:b", "machine=1:2", "cpu=1:2,cpu=1:3", "machine=1,machine=2", "cpu=nan:1", "=1:2"]
 )  # fmt: skip
 def test_wrong_models_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"[Pp]ower"):

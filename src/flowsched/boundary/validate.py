@@ -44,6 +44,7 @@ __all__ = [
     "check_id",
     "ids",
     "mapping",
+    "named",
     "number",
     "numbers",
     "ordered",
@@ -169,6 +170,17 @@ def text(what: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InputError(f"{what} must be text, got {quoted(value)}")
     return value
+
+
+def named(what: str, value: str, form: str) -> dict[str, str]:
+    """Return what a text such as ``cpu=4, mem=16`` gives to each name; `form` says in messages what is expected."""
+    found: dict[str, str] = {}
+    for pair in value.split(","):
+        name, _, given = (side.strip() for side in pair.partition("="))
+        if not name or name in found:
+            raise InputError(f"{what}: {form}, each name once, expected, got {quoted(pair.strip())}")
+        found[name] = given
+    return found
 
 
 def texts(what: str, values: Any) -> list[str]:

@@ -20,6 +20,7 @@ from flowsched.network.arguments import (
     lower_bounds,
     supply_vector,
 )
+from flowsched.network.chains import solve_joined
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF, Algorithm, FlowResult, Int64Array
 from flowsched.network.slack import price_of, slack_arcs
@@ -163,7 +164,11 @@ def _whole(
             return None
         status, flow, potential, stats = _scaling.solve(*columns, 0, 0)
     else:
-        status, flow, potential, stats = _ns.solve(*columns, _ns.STARTS["any"], BULK if algorithm == "auto" else INF)
+        bulk = BULK if algorithm == "auto" else INF
+        status, flow, potential, stats = _ns.solve(*columns, _ns.STARTS["joined"], bulk)
+        if status == _ns.JOINED:
+            left = time_limit if time_limit < 0 else max(time_limit - (perf_counter() - start), 0.0)
+            status, flow, potential, stats = solve_joined(flow, lowers, left, bulk)
         algorithm = "network_simplex"
     late = status == _ns.LATE  # the numbers are the same for both
     if late and stats["gap"] is None:

@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from flowsched.boundary.validate import number, quoted
+from flowsched.boundary.validate import named, number, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 
@@ -81,16 +81,14 @@ class NetworkModel:
         InputError
             The text is no such list.
         """
-        found: dict[str, float] = {}
-        for part in text.split(","):
-            name, _, figure = (side.strip() for side in part.partition("="))
-            try:
-                value = float(figure)
-            except ValueError:
-                value = math.nan
-            if name not in ("machine", "rack") or name in found or math.isnan(value):
-                raise InputError(f"network: machine=BANDWIDTH and rack=BANDWIDTH expected, got {quoted(part)}")
-            found[name] = value
+        form = "machine=BANDWIDTH and rack=BANDWIDTH"
+        given = named("network", text, form)
+        try:
+            found = {name: float(figure) for name, figure in given.items()}
+        except ValueError:
+            found = {}
+        if not found or not found.keys() <= {"machine", "rack"} or any(map(math.isnan, found.values())):
+            raise InputError(f"network: {form} expected, got {quoted(text)}")
         return cls(**found)
 
     def bandwidth(self, link: tuple[str, Hashable]) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from flowsched.boundary.validate import mapping, number, quoted
+from flowsched.boundary.validate import mapping, named, number, quoted
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources
 from flowsched.exceptions import InputError
 
@@ -20,6 +20,11 @@ _MOST = 1e6
 """Most watts of a machine or a unit."""
 
 _MILLI = 1000
+
+
+def _figure(watts: float) -> str:
+    """Return the shortest text that is read as this number."""
+    return f"{watts!r}".removesuffix(".0")
 
 
 @dataclass(frozen=True)
@@ -68,8 +73,8 @@ class PowerModel:
         return PowerModel, (self.machine, dict(self.units))
 
     def __str__(self) -> str:
-        units = [f"{name}={idle:g}:{peak:g}" for name, (idle, peak) in self.units.items()]
-        return ",".join([f"machine={self.machine:g}", *units])
+        units = [f"{name}={_figure(idle)}:{_figure(peak)}" for name, (idle, peak) in self.units.items()]
+        return ",".join([f"machine={_figure(self.machine)}", *units])
 
     @classmethod
     def parse(cls, text: str) -> PowerModel:
@@ -80,19 +85,17 @@ class PowerModel:
         InputError
             The text is no such list.
         """
+        form = "machine=WATTS or NAME=IDLE:PEAK"
         machine, units = 0.0, dict[str, tuple[float, float]]()
-        for part in text.split(","):
-            name, _, figures = (side.strip() for side in part.partition("="))
+        for name, figures in named("power", text, form).items():
             try:
-                watts = [float(figure) for figure in figures.split(":")]
+                if name == "machine":
+                    machine = float(figures)
+                else:
+                    idle, peak = map(float, figures.split(":"))
+                    units[name] = (idle, peak)
             except ValueError:
-                watts = []
-            if not name or len(watts) != (1 if name == "machine" else 2) or name in units:
-                raise InputError(f"power: machine=WATTS or NAME=IDLE:PEAK once each expected, got {quoted(part)}")
-            if name == "machine":
-                machine = watts[0]
-            else:
-                units[name] = (watts[0], watts[1])
+                raise InputError(f"power: {form} expected, got {quoted(f'{name}={figures}')}") from None
         return cls(machine, units)
 
     def check(self, resources: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flowsched.boundary.validate import quoted
+from flowsched.boundary.validate import named, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.sim.traces.formats import TraceSource
@@ -52,10 +52,7 @@ def read_machines(text: str | Path) -> list[Machine]:
             raise InputError(f"machines: COUNTxNAME=AMOUNT,... expected, got {quoted(part.strip())}")
         capacity: dict[str, float] = {}
         labels: dict[str, str] = {}
-        for pair in found[2].split(","):
-            name, _, amount = (side.strip() for side in pair.partition("="))
-            if not name or name in capacity:
-                raise InputError(f"machines: NAME=AMOUNT with each name once expected, got {quoted(pair.strip())}")
+        for name, amount in named("machines", found[2], "NAME=AMOUNT").items():
             if name.startswith("label.") and amount:
                 labels[name.removeprefix("label.")] = amount
                 continue
