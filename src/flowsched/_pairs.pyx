@@ -46,6 +46,7 @@ from libc.stdlib cimport qsort
 
 import numpy as np
 
+include "_columns.pxi"
 include "_entries.pxi"
 include "_faults.pxi"
 
@@ -68,7 +69,7 @@ cdef enum:
     HELD = 8
     RESOURCE = 16           # << d
 
-    MOST_VIEWS = 32
+    MOST_VIEWS = 8
     MOST_BLOCKS = 8
     AHEAD = 12              # pairs that memory is fetched ahead of
     MOST_TERMS = 16
@@ -154,8 +155,9 @@ cdef struct World:
     const int64_t *running_at               # by row and level: tasks of that priority
     const int64_t *shape                    # by row
     const char *usable                      # by row
+    const int64_t *version                  # by row: when it changed last
     const char *suits                       # by class and shape: labels and taints allow it
-    const int64_t *held                     # by row, as far as the array goes: the class that it is kept for, -1 without one
+    const int64_t *held                     # by row, as far as the column goes: the class that it is kept for, -1 without one
     Py_ssize_t held_rows
 
 
@@ -165,30 +167,23 @@ cdef struct Grid:
     const int64_t *row
 
 
-cdef int open_world(Views views, inventory, World *w) except -1:
-    """Look at the arrays of an `Inventory`."""
-    cdef Py_ssize_t none = -1
-    suitability = inventory.suitability
-    w.classes = w.rows = w.resources = w.devices = w.levels = w.shapes = -1
-    w.g = inventory.resources.device_index
-    w.demand = <const int64_t *> views.take(inventory.demand, 8, 2, &w.classes, &w.resources)
-    w.priority = <const int64_t *> views.take(inventory.priority, 8, 1, &w.classes, &none)
-    w.capacity = <const int64_t *> views.take(inventory.capacity, 8, 2, &w.rows, &w.resources)
-    w.free = <const int64_t *> views.take(inventory.free, 8, 2, &w.rows, &w.resources)
-    w.device = <const int64_t *> views.take(inventory.devices, 8, 2, &w.rows, &w.devices)
-    w.slots = <const int64_t *> views.take(inventory.slots, 8, 1, &w.rows, &none)
-    w.running = <const int64_t *> views.take(inventory.running, 8, 1, &w.rows, &none)
-    w.running_at = <const int64_t *> views.take(inventory.running_at, 8, 2, &w.rows, &w.levels)
-    w.shape = <const int64_t *> views.take(suitability.of, 8, 1, &w.rows, &none)
-    w.usable = <const char *> views.take(inventory.usable, 1, 1, &w.rows, &none)
-    w.suits = <const char *> views.take(suitability.suiting, 1, 2, &w.classes, &w.shapes)
-    if w.g >= w.resources:
-        raise ValueError("devices are no resource")
-    w.held, w.held_rows, held = NULL, -1, inventory.held
-    if held is None:
-        w.held_rows = 0
-    else:
-        w.held = <const int64_t *> views.take(held, 8, 1, &w.held_rows, &none)
+cdef int open_world(inventory, World *w) except -1:
+    """Look at the columns of an `Inventory`."""
+    cdef const int64_t *at = columns(inventory)
+    cdef const int64_t *shapes = columns(inventory.suitability)
+    w.rows, w.classes, w.shapes = min(at[I_ROWS], shapes[S_ROWS]), min(at[I_CLASSES], shapes[S_CLASSES]), shapes[S_SHAPES]
+    w.resources, w.devices, w.levels, w.g = at[I_RESOURCES], at[I_WIDTH], at[I_LEVELS], at[I_DEVICE]
+    w.demand, w.priority = <const int64_t *> <size_t> at[I_DEMAND], <const int64_t *> <size_t> at[I_PRIORITY]
+    w.capacity, w.free = <const int64_t *> <size_t> at[I_CAPACITY], <const int64_t *> <size_t> at[I_FREE]
+    w.device, w.slots = <const int64_t *> <size_t> at[I_DEVICES], <const int64_t *> <size_t> at[I_SLOTS]
+    w.running, w.running_at = <const int64_t *> <size_t> at[I_RUNNING], <const int64_t *> <size_t> at[I_RUNNING_AT]
+    w.usable, w.version = <const char *> <size_t> at[I_USABLE], <const int64_t *> <size_t> at[I_VERSION]
+    w.shape, w.suits = <const int64_t *> <size_t> shapes[S_OF], <const char *> <size_t> shapes[S_SUITS]
+    w.held, w.held_rows = NULL, 0
+    reserved = inventory._reserved
+    if reserved is not None and reserved._holding:
+        at = columns(reserved)
+        w.held, w.held_rows = <const int64_t *> <size_t> at[H_HELD], at[H_ROWS]
     return 0
 
 
@@ -273,7 +268,7 @@ def room(inventory, classes, rows, bint ruled, /):
     cdef Py_ssize_t i, j, none = -1, wide = -1
     cdef int64_t *fit
     cdef uint32_t *why
-    open_world(views, inventory, &w)
+    open_world(inventory, &w)
     open_grid(views, &w, classes, rows, &grid)
     fits, bits = matrix(grid.classes, grid.rows, np.int64), matrix(grid.classes, grid.rows, np.uint32)
     fit = <int64_t *> views.take(fits, 8, 2, &none, &wide)
@@ -287,8 +282,9 @@ def room(inventory, classes, rows, bint ruled, /):
 def sizes(inventory, classes, /):
     """Return the largest part of any resource of the whole cluster that a task of each class takes, as a list."""
     cdef Views views = Views()
-    cdef Py_ssize_t i, d, none = -1, known = -1, kinds = -1, width = -1
-    cdef const int64_t *demand = <const int64_t *> views.take(inventory.demand, 8, 2, &kinds, &width)
+    cdef const int64_t *at = columns(inventory)
+    cdef const int64_t *demand = <const int64_t *> <size_t> at[I_DEMAND]
+    cdef Py_ssize_t i, d, none = -1, known = -1, kinds = at[I_CLASSES], width = at[I_RESOURCES]
     cdef const int64_t *total = <const int64_t *> views.take(inventory.total, 8, 1, &width, &none)
     cdef const int64_t *cls = <const int64_t *> views.take(classes, 8, 1, &known, &none, 0)
     cdef double most
@@ -323,11 +319,11 @@ cdef void add_spacious(const int64_t *free, Py_ssize_t rows, const int64_t *need
 def spacious(inventory, least, /):
     """Return what is free of each resource on the machines where so much of each is, int64."""
     cdef Views views = Views()
-    cdef Py_ssize_t none = -1, rows = inventory.rows, width = -1
+    cdef const int64_t *at = columns(inventory)
+    cdef Py_ssize_t none = -1, rows = min(<int64_t> inventory.rows, at[I_ROWS]), width = at[I_RESOURCES]
     cdef const int64_t *need = <const int64_t *> views.take(least, 8, 1, &width, &none, 0)
-    cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
     found = _zeros(width, np.int64)
-    add_spacious(free, rows, need, <int64_t *> views.take(found, 8, 1, &width, &none), width)
+    add_spacious(<const int64_t *> <size_t> at[I_FREE], rows, need, <int64_t *> views.take(found, 8, 1, &width, &none), width)
     return found
 
 
@@ -361,17 +357,19 @@ def contest(inventory, mirror, heads, classes, units, ends, int64_t row, double 
         By class: 0 to refuse it, 1 to try it, 2 for that of the first task in line.  None where all are to be tried.
     """
     cdef Views views = Views()
-    cdef Py_ssize_t i, d, first = -1, n = -1, kinds = -1, width = -1, two = 2, count = -1, none = -1, rows = inventory.rows
+    cdef const int64_t *at = columns(inventory)
+    cdef Py_ssize_t i, d, first = -1, n = -1, kinds = at[I_CLASSES], width = at[I_RESOURCES], two = 2, count = -1
+    cdef Py_ssize_t none = -1, rows = min(<int64_t> inventory.rows, at[I_ROWS])
     cdef int64_t level = 0, clock = inventory.clock
     cdef bint tied = False
     cdef const int64_t *cls = <const int64_t *> views.take(classes, 8, 1, &n, &none)
     cdef const int64_t *unit = <const int64_t *> views.take(units, 8, 1, &n, &none)
-    cdef const int64_t *demand = <const int64_t *> views.take(inventory.demand, 8, 2, &kinds, &width)
-    cdef const int64_t *priority = <const int64_t *> views.take(inventory.priority, 8, 1, &kinds, &none)
+    cdef const int64_t *demand = <const int64_t *> <size_t> at[I_DEMAND]
+    cdef const int64_t *priority = <const int64_t *> <size_t> at[I_PRIORITY]
     cdef const int64_t *cursor = <const int64_t *> views.take(mirror._cursor, 8, 1, &kinds, &none)
     cdef const double *times = <const double *> views.take(heads.times, 8, 2, &kinds, &two)
     cdef const int64_t *line = <const int64_t *> views.take(heads.line, 8, 2, &kinds, &two)
-    cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
+    cdef const int64_t *free = <const int64_t *> <size_t> at[I_FREE]
     cdef const double *end = <const double *> views.take(ends, 8, 1, &count, &none)
     cdef int64_t *standing = views.memory(n + 3 * width + 1)
     cdef int64_t *asked = standing + n
@@ -524,7 +522,7 @@ def costs(inventory, int kind, classes, rows, /):
     cdef Py_ssize_t i, j, none = -1, wide = -1
     cdef double *table
     cdef double *out
-    open_world(views, inventory, &w)
+    open_world(inventory, &w)
     open_grid(views, &w, classes, rows, &grid)
     table = new_table(views, &w, grid.rows)
     found = matrix(grid.classes, grid.rows, np.float64)
@@ -544,7 +542,7 @@ def prices(inventory, recipe, classes, rows, /):
     cdef Py_ssize_t i, j, none = -1, wide = -1
     cdef double *table
     cdef int64_t *out
-    open_world(views, inventory, &w)
+    open_world(inventory, &w)
     open_grid(views, &w, classes, rows, &grid)
     read_recipe(recipe, &of)
     table = new_table(views, &w, grid.rows)
@@ -592,7 +590,7 @@ def worse_running(inventory, classes, rows, /):
     cdef Py_ssize_t i, j, none = -1, wide = -1
     cdef const int64_t *level
     cdef int64_t *out
-    open_world(views, inventory, &w)
+    open_world(inventory, &w)
     open_grid(views, &w, classes, rows, &grid)
     level = levels_of(views, inventory, &w)
     found = matrix(grid.classes, grid.rows, np.int64)
@@ -629,7 +627,7 @@ def seats(inventory, classes, rows, bint displacing, refused, /):
     cdef Py_ssize_t i, j, none = -1, wide = -1
     cdef const int64_t *level = NULL
     cdef int64_t *out
-    open_world(views, inventory, &w)
+    open_world(inventory, &w)
     open_grid(views, &w, classes, rows, &grid)
     if displacing:
         level = levels_of(views, inventory, &w)
@@ -644,15 +642,14 @@ def seats(inventory, classes, rows, bint displacing, refused, /):
 
 def behind(mirror, list classes not None, int64_t clock, /):
     """Return the classes that are not up to date, by their cursors, which become `clock`."""
-    cdef Views views = Views()
-    cdef Py_ssize_t known = -1, none = -1
-    cdef int64_t *cursor = <int64_t *> views.take(mirror._cursor, 8, 1, &known, &none)
+    cdef const int64_t *at = columns(mirror)
+    cdef int64_t *cursor = <int64_t *> <size_t> at[M_CURSOR]
     cdef int64_t c, last = -1
     cdef dict found = {}
     cdef list members = None
     for one in classes:
         c = one
-        check(&c, 1, known, "class")
+        check(&c, 1, at[M_CLASSES], "class")
         if cursor[c] < clock:
             if members is None or cursor[c] != last:
                 last = cursor[c]
@@ -669,10 +666,8 @@ cdef int open_rows(Views views, World *w, inventory, int64_t clock, rows, Grid *
     cdef int64_t start
     if rows is None and inventory._reach is None:
         log, start = inventory._log, inventory._log_from
-        if start <= clock and <int64_t> inventory.clock - clock <= <int64_t> inventory._few:
-            grid.rows = logged(views, log, clock - start, clock, inventory.version, &grid.row)
-            if grid.rows and grid.row[grid.rows - 1] >= w.rows:
-                raise IndexError(f"row {grid.row[grid.rows - 1]}")
+        if start <= clock and <int64_t> inventory.clock - clock <= <int64_t> inventory._log_most // 4:
+            grid.rows = logged(views, log, clock - start, clock, w.version, w.rows, &grid.row)
             return 0
     if rows is None:
         rows = inventory.changed_since(clock)
@@ -715,7 +710,7 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
     cdef World w
     cdef Grid grid
     cdef Recipe of
-    cdef Py_ssize_t i, j, at, p, pairs, none = -1, wide = -1, lines = -1, mirrored = -1
+    cdef Py_ssize_t i, j, at, p, pairs, none = -1, wide = -1, lines = -1
     cdef Py_ssize_t moved = 0, dearer = 0, new = 0
     cdef int64_t c, r, fit, capacity, cost, arc
     cdef uint32_t why
@@ -730,14 +725,16 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
     cdef int64_t *out_new
     cdef dict copies = mirror._why_copy
     cdef Entries *entries = <Entries *> PyCapsule_GetPointer(batch.entries, "flowsched.entries")
-    open_world(views, inventory, &w)
-    cdef const int64_t *m_arc = <const int64_t *> views.take(mirror._arc, 8, 2, &w.classes, &mirrored)
-    cdef int64_t *m_capacity = <int64_t *> views.take(mirror._capacity, 8, 2, &w.classes, &mirrored)
-    cdef int64_t *m_cost = <int64_t *> views.take(mirror._cost, 8, 2, &w.classes, &mirrored)
-    cdef uint32_t *m_why = <uint32_t *> views.take(mirror._why, 4, 2, &w.classes, &mirrored)
-    cdef int64_t *m_open = <int64_t *> views.take(mirror._open, 8, 1, &w.classes, &none)
-    cdef char *m_roomy = <char *> views.take(mirror._roomy, 1, 1, &w.classes, &none)
-    w.rows = min(w.rows, mirrored)
+    open_world(inventory, &w)
+    cdef const int64_t *known = columns(mirror)
+    cdef const int64_t *m_arc = <const int64_t *> <size_t> known[M_ARC]
+    cdef int64_t *m_capacity = <int64_t *> <size_t> known[M_CAPACITY]
+    cdef int64_t *m_cost = <int64_t *> <size_t> known[M_COST]
+    cdef uint32_t *m_why = <uint32_t *> <size_t> known[M_WHY]
+    cdef int64_t *m_open = <int64_t *> <size_t> known[M_OPEN]
+    cdef char *m_roomy = <char *> <size_t> known[M_ROOMY]
+    cdef Py_ssize_t mirrored = known[M_ROWS]
+    w.rows, w.classes = min(w.rows, mirrored), min(w.classes, known[M_CLASSES])
     open_rows(views, &w, inventory, clock, rows, &grid)
     if not grid.rows:
         return None
@@ -830,10 +827,9 @@ cdef int ascending(const void *a, const void *b) noexcept nogil:
     return (x > y) - (x < y)
 
 
-cdef Py_ssize_t logged(Views views, list log, Py_ssize_t start, int64_t clock, versions, const int64_t **found) except -1:
+cdef Py_ssize_t logged(Views views, list log, Py_ssize_t start, int64_t clock, const int64_t *version, Py_ssize_t rows, const int64_t **found) except -1:
     """Find the rows in a log, from `start` on, that changed after `clock`, in ascending order; return their number."""
-    cdef Py_ssize_t i, k = max(len(log) - start, 0), rows = -1, none = -1, count = 0
-    cdef const int64_t *version = <const int64_t *> views.take(versions, 8, 1, &rows, &none)
+    cdef Py_ssize_t i, k = max(len(log) - start, 0), count = 0
     cdef int64_t *row = views.memory(k)
     for i in range(k):
         row[i] = log[start + i]
@@ -854,7 +850,8 @@ def changed(inventory, list log, Py_ssize_t start, int64_t clock, /):
     """
     cdef Views views = Views()
     cdef const int64_t *row
-    cdef Py_ssize_t i, none = -1, count = logged(views, log, start, clock, inventory.version, &row)
+    cdef const int64_t *at = columns(inventory)
+    cdef Py_ssize_t i, none = -1, count = logged(views, log, start, clock, <const int64_t *> <size_t> at[I_VERSION], at[I_ROWS], &row)
     found = _empty(count, np.int64)
     cdef int64_t *out = <int64_t *> views.take(found, 8, 1, &none, &none)
     for i in range(count):
@@ -882,14 +879,15 @@ def sent(racks, mirror, batch, classes, more, changed, /):
     """
     cdef Views views = Views()
     cdef Entries *entries = <Entries *> PyCapsule_GetPointer(batch.entries, "flowsched.entries")
-    cdef Py_ssize_t i = 0, j = 0, n, k = -1, none = -1, count = 0, total = 0, arcs = -1, kinds = -1, width = -1
+    cdef const int64_t *known = columns(racks)
+    cdef Py_ssize_t i = 0, j = 0, n, k = -1, none = -1, count = 0, total = 0, arcs = known[R_ARCS], kinds = known[R_CLASSES], width = known[R_RACKS]
     cdef int64_t arc, last = -1, c, r
     cdef list pairs = [], entered = [], there = None
     cdef dict found = {}, listed = racks._listed
     cdef bytes before = racks._used
     cdef const int64_t *used = <const int64_t *> <const char *> before
-    cdef const int64_t *pair = <const int64_t *> views.take(racks._pair, 8, 1, &arcs, &none)
-    cdef const int64_t *kept = <const int64_t *> views.take(racks._arc, 8, 2, &kinds, &width)
+    cdef const int64_t *pair = <const int64_t *> <size_t> known[R_PAIR]
+    cdef const int64_t *kept = <const int64_t *> <size_t> known[R_ARC]
     cdef const int64_t *other = <const int64_t *> views.take(changed, 8, 1, &k, &none, 0)
     cdef int64_t *at
     cdef int64_t *units
@@ -933,8 +931,8 @@ def sent(racks, mirror, batch, classes, more, changed, /):
             entered.append((cls, rows))
     if not total:
         return found
-    kinds = width = -1
-    kept = <const int64_t *> views.take(mirror._arc, 8, 2, &kinds, &width)
+    known = columns(mirror)
+    kept, kinds, width = <const int64_t *> <size_t> known[M_ARC], known[M_CLASSES], known[M_ROWS]
     at, units = views.memory(3 * total), views.memory(total)
     cdef int64_t *key = at + total
     count = 0

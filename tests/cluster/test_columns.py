@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import copy
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import flowsched
+from flowsched.builder.class_arcs import ClassArcs
+from flowsched.builder.racks import RackArcs
+from flowsched.builder.reservations import Reservations
 from flowsched.cluster.columns import Columns, column, view
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.running import RunningTasks
+from flowsched.cluster.shapes import Suitability
 
 Ints = NDArray[np.int64]
 
@@ -98,3 +107,22 @@ def test_a_class_has_the_arrays_of_its_base_too() -> None:
 def test_declarations_are_not_found_in_the_class() -> None:
     """Else every reading of the attribute would look there first."""
     assert not any(hasattr(Arcs, name) for name in ("arc", "cost", "why", "arc_view"))
+
+
+def test_an_array_of_another_kind_is_refused() -> None:
+    for other in (np.zeros(8), np.zeros(7, np.int64), np.zeros(16, np.int64)[::2], np.broadcast_to(np.int64(1), 8)):
+        state = Arcs().__getstate__()
+        with pytest.raises(ValueError, match="another kind"):
+            Arcs.__new__(Arcs).__setstate__({**state, "arc": other})
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix"),
+    [(Inventory, "I"), (RunningTasks, "T"), (Suitability, "S"), (Reservations, "H"), (ClassArcs, "M"), (RackArcs, "R")],
+)
+def test_compiled_modules_know_the_order_of_columns(kind: type[Columns], prefix: str) -> None:
+    told = (Path(flowsched.__file__).parent / "_columns.pxi").read_text()
+    names = re.findall(rf"^    {prefix}_(\w+)", told, re.MULTILINE)
+    columns = [name.strip("_").upper() for name in kind._columns]
+    assert names[: len(columns)] == columns
+    assert len(names) == len(columns) + len(kind._axes) + (kind is Inventory)

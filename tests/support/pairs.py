@@ -34,7 +34,7 @@ def room(inventory: Inventory, classes: Ints, rows: Ints, ruled: bool = False) -
         fits = np.minimum(fits, count)
         why |= np.where(count == 0, np.uint32(RESOURCE << d), np.uint32(0))
     shapes = inventory.suitability
-    suits = shapes.suiting[np.ix_(classes, shapes.of[rows])]
+    suits = shapes._suits[np.ix_(classes, shapes.of[rows])]
     down = np.broadcast_to(~inventory.usable[rows], fits.shape)
     full = np.broadcast_to(inventory.running[rows] >= inventory.slots[rows], fits.shape)
     kept = inventory.held_against(classes, rows)

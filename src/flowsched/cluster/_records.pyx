@@ -32,6 +32,8 @@ from flowsched.cluster.model import Machine
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
+include "../_columns.pxi"
+
 cdef extern from "Python.h":
     int Py_tp_descr_set
     void PyObject_GC_UnTrack(void* it)
@@ -572,8 +574,7 @@ def moved(dict before not None, dict machines not None, tuple kinds not None, ou
 
 # -- moves of many tasks ----------------------------------------------------------------------------------------------------
 #
-# `columns_at` of an `Inventory` and of its `RunningTasks` are the addresses of columns, and the lengths of their axes: they
-# hold until the columns grow.  Lengths and indices are checked before any column changes.
+# Lengths and indices are checked before any column changes.
 
 def alike(tuple tasks not None, tuple names not None, /):
     """Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
@@ -649,25 +650,25 @@ cdef int64_t span(list tasks) except -1:
     return most
 
 
-cdef tuple columns_for(running, list tasks, bint grow):
-    """The addresses of the columns of `RunningTasks` (row, class, turn, since, end); they have a place for each of the tasks."""
+cdef const int64_t *columns_for(running, list tasks, bint grow) except NULL:
+    """The columns of `RunningTasks`, which have a place for each of the tasks."""
     cdef int64_t need = span(tasks)
-    cdef tuple at = running.columns_at
-    if need > <int64_t> at[5]:
+    cdef const int64_t *at = columns(running)
+    if need > at[T_TASKS]:
         if not grow:
             raise IndexError("a task has no place")
         running.grow(tasks=need)
-        at = running.columns_at
+        at = columns(running)
     return at
 
 
-cdef int run(running, tuple at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
+cdef int run(running, const int64_t *at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
     """Let tasks run, each on these devices."""
-    cdef int64_t* rows = <int64_t*> <size_t> at[0]
-    cdef int64_t* classes = <int64_t*> <size_t> at[1]
-    cdef int64_t* turns = <int64_t*> <size_t> at[2]
-    cdef double* begun = <double*> <size_t> at[3]
-    cdef double* ends = <double*> <size_t> at[4]
+    cdef int64_t* rows = <int64_t*> <size_t> at[T_ROW]
+    cdef int64_t* classes = <int64_t*> <size_t> at[T_CLASS_ID]
+    cdef int64_t* turns = <int64_t*> <size_t> at[T_TURN]
+    cdef double* begun = <double*> <size_t> at[T_SINCE]
+    cdef double* ends = <double*> <size_t> at[T_END]
     cdef double now = since, end
     cdef TaskRecord task
     cdef int64_t estimated = 0
@@ -682,10 +683,10 @@ cdef int run(running, tuple at, list tasks, int32_t row, int64_t class_id, tuple
     return 0
 
 
-cdef int run_no_more(running, tuple at, list tasks) except -1:
+cdef int run_no_more(running, const int64_t *at, list tasks) except -1:
     """Let tasks run no more."""
-    cdef int64_t* rows = <int64_t*> <size_t> at[0]
-    cdef double* ends = <double*> <size_t> at[4]
+    cdef int64_t* rows = <int64_t*> <size_t> at[T_ROW]
+    cdef double* ends = <double*> <size_t> at[T_END]
     cdef TaskRecord task
     cdef int64_t estimated = 0
     for task in tasks:
@@ -708,15 +709,16 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
 
 
 cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
-    cdef tuple at = inventory.columns_at
-    cdef int64_t* free = <int64_t*> <size_t> at[0]
-    cdef int64_t* device = <int64_t*> <size_t> at[1]
-    cdef int64_t* running = <int64_t*> <size_t> at[2]
-    cdef int64_t* running_at = <int64_t*> <size_t> at[3]
-    cdef int64_t* version = <int64_t*> <size_t> at[4]
-    cdef const int64_t* demand = <const int64_t*> <size_t> at[5]
-    cdef const int64_t* level = <const int64_t*> <size_t> at[6]
-    cdef int64_t rows = at[7], classes = at[8], resources = at[9], width = at[10], levels = at[11], g = at[12]
+    cdef const int64_t* at = columns(inventory)
+    cdef int64_t* free = <int64_t*> <size_t> at[I_FREE]
+    cdef int64_t* device = <int64_t*> <size_t> at[I_DEVICES]
+    cdef int64_t* running = <int64_t*> <size_t> at[I_RUNNING]
+    cdef int64_t* running_at = <int64_t*> <size_t> at[I_RUNNING_AT]
+    cdef int64_t* version = <int64_t*> <size_t> at[I_VERSION]
+    cdef const int64_t* demand = <const int64_t*> <size_t> at[I_DEMAND]
+    cdef const int64_t* level = <const int64_t*> <size_t> at[I_LEVEL]
+    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], width = at[I_WIDTH], levels = at[I_LEVELS]
+    cdef int64_t g = at[I_DEVICE]
     cdef int64_t share = 0, d, i, clock = inventory.clock + 1
     cdef list totals = inventory._running_by_level, log = inventory._log
     if not (0 <= row < rows and 0 <= class_id < classes):
@@ -752,12 +754,12 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
     """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
-    cdef tuple at = inventory.columns_at
-    cdef const int64_t* free = <const int64_t*> <size_t> at[0]
-    cdef const int64_t* running = <const int64_t*> <size_t> at[2]
-    cdef const int64_t* demand = <const int64_t*> <size_t> at[5]
-    cdef const int64_t* slots = <const int64_t*> <size_t> at[13]
-    cdef int64_t rows = at[7], classes = at[8], resources = at[9], g = at[12], d, count
+    cdef const int64_t* at = columns(inventory)
+    cdef const int64_t* free = <const int64_t*> <size_t> at[I_FREE]
+    cdef const int64_t* running = <const int64_t*> <size_t> at[I_RUNNING]
+    cdef const int64_t* demand = <const int64_t*> <size_t> at[I_DEMAND]
+    cdef const int64_t* slots = <const int64_t*> <size_t> at[I_SLOTS]
+    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], g = at[I_DEVICE], d, count
     if not (0 <= row < rows and 0 <= class_id < classes):
         raise IndexError(f"no machine {row}, or no class {class_id}")
     demand += class_id * resources
@@ -775,17 +777,17 @@ def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
 def fetch(inventory, dict tasks not None, ids, /):
     """Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it."""
     cdef list found = []
-    cdef tuple at = inventory.columns_at
-    cdef char* free = <char*> <size_t> at[0]
-    cdef char* running = <char*> <size_t> at[2]
-    cdef char* running_at = <char*> <size_t> at[3]
-    cdef char* version = <char*> <size_t> at[4]
-    cdef int64_t resources = at[9], levels = at[11]
+    cdef const int64_t* at = columns(inventory)
+    cdef char* free = <char*> <size_t> at[I_FREE]
+    cdef char* running = <char*> <size_t> at[I_RUNNING]
+    cdef char* running_at = <char*> <size_t> at[I_RUNNING_AT]
+    cdef char* version = <char*> <size_t> at[I_VERSION]
+    cdef int64_t resources = at[I_RESOURCES], levels = at[I_LEVELS]
     cdef TaskRecord task
     cdef int which
-    at = inventory.tasks.columns_at
-    cdef char* rows = <char*> <size_t> at[0]
-    cdef char* ends = <char*> <size_t> at[4]
+    at = columns(inventory.tasks)
+    cdef char* rows = <char*> <size_t> at[T_ROW]
+    cdef char* ends = <char*> <size_t> at[T_END]
     for id in ids:
         one = tasks.get(id)
         if one is not None:
@@ -823,7 +825,7 @@ cdef int place(world, list tasks, int32_t row, tuple devices, since) except -1:
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
     cdef object running = inventory.tasks
-    cdef tuple at = columns_for(running, tasks, True)
+    cdef const int64_t* at = columns_for(running, tasks, True)
     take_room(inventory, row, class_id, devices, count)
     (<MachineRecord?> machines[row]).tasks.extend(tasks)
     run(running, at, tasks, row, class_id, devices, since)
@@ -844,7 +846,7 @@ cdef int displace(world, list tasks) except -1:
     cdef dict on = group.on, machines = world.by_row
     cdef list began
     cdef object running = inventory.tasks
-    cdef tuple at = columns_for(running, tasks, False)
+    cdef const int64_t* at = columns_for(running, tasks, False)
     take_room(inventory, first.row, group.cls.index, first.devices, -len(tasks))
     (<MachineRecord?> machines[row]).tasks.remove(tasks)
     run_no_more(running, at, tasks)

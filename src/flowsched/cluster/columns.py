@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import ge
 from typing import Any, ClassVar
@@ -79,6 +80,12 @@ class Columns:
     ----------
     **lengths : int
         Lengths of axes at first, where other than 8.
+
+    Attributes
+    ----------
+    columns_at : bytes
+        Addresses of the arrays as int64, in the order of their declarations, then the lengths of the axes: for compiled
+        modules, see ``_columns.pxi``.
     """
 
     _columns: ClassVar[dict[str, _Column]] = {}
@@ -124,9 +131,29 @@ class Columns:
     def _renew_views(self) -> None:
         for name, array in self._views.items():
             setattr(self, name, getattr(self, array).data)
+        self.columns_at = np.array([*self._addresses(), *self._lengths()], np.int64).tobytes()
+
+    def _addresses(self) -> Iterator[int]:
+        """Yield the addresses of the arrays.
+
+        Raises
+        ------
+        ValueError
+            They are other arrays than those declared, in an image that is damaged.
+        """
+        lengths = dict(zip(self._axes, self._lengths(), strict=True))
+        for name, spec in self._columns.items():
+            array = getattr(self, name)
+            if array.dtype != spec.dtype or array.shape != tuple(map(lengths.get, spec.axes)) or not array.flags.carray:
+                raise ValueError(f"{type(self).__name__}.{name}: an array of another kind")
+            yield array.ctypes.data
+
+    def _lengths(self) -> Iterator[int]:
+        for (name, position), *_ in self._axes.values():
+            yield getattr(self, name).shape[position]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self._views}
+        return {name: value for name, value in vars(self).items() if name not in self._views and name != "columns_at"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

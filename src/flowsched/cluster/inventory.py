@@ -53,8 +53,8 @@ class Inventory(ChangeLog):
         The bits of `room`.
     constraints : tuple of CustomLimit
         Those of the policy.
-    columns_at : tuple of int
-        Addresses of the columns that `take` changes, and the lengths of their axes: for `flowsched.cluster._records`.
+    columns_at : bytes
+        See `Columns`; behind the lengths is the position of the resource of devices.
     """
 
     capacity: Ints = column("rows", "resources")
@@ -121,24 +121,13 @@ class Inventory(ChangeLog):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("blockers", "_reserved", "constraints", "columns_at"):
+        for name in ("blockers", "_reserved", "constraints"):
             del state[name]
         return state
 
     def _renew_views(self) -> None:
         super()._renew_views()
-        arrays = self.free, self.devices, self.running, self.running_at, self.version, self.demand, self.level
-        rows = min(*(len(array) for array in arrays[:5]), len(self.slots))
-        self.columns_at = (
-            *(array.ctypes.data for array in arrays),
-            rows,
-            min(len(self.demand), len(self.level)),
-            min(self.free.shape[1], self.demand.shape[1]),
-            self.devices.shape[1],
-            self.running_at.shape[1],
-            self.resources.device_index,
-            self.slots.ctypes.data,
-        )
+        self.columns_at += np.int64(self.resources.device_index).tobytes()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +21,6 @@ class RunningTasks(Columns):
     ----------
     estimated : int
         Running tasks with an estimate.
-    columns_at : tuple of int
-        Addresses of the five columns, and their length: for `flowsched.cluster._records`.
     """
 
     row: Ints = column("tasks", fill=-1)
@@ -37,11 +34,3 @@ class RunningTasks(Columns):
     def __init__(self) -> None:
         super().__init__()
         self.estimated = 0
-
-    def _renew_views(self) -> None:
-        super()._renew_views()
-        arrays = (self.row, self.class_id, self.turn, self.since, self.end)
-        self.columns_at = (*(array.ctypes.data for array in arrays), min(map(len, arrays)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "columns_at"}

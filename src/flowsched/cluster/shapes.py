@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.columns import IdPool, grown
+from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine
 from flowsched.cluster.selectors import Requirement, Wanted, keeps_off, meets
 
@@ -50,7 +50,7 @@ class Shapes:
     keys: Mapping[int, ShapeKey]
 
 
-class Suitability:
+class Suitability(Columns):
     """The shapes of machines, each looked at once for every class.
 
     Parameters
@@ -58,17 +58,18 @@ class Suitability:
     device : int
         Position of the resource that consists of devices, -1 without one.
 
-    Attributes
-    ----------
-    of : ndarray of int64, shape (rows,)
-        Shape of each machine, -1 for a row without one.
     """
+
+    of: Ints = column("rows", fill=-1)
+    """Shape of each machine, -1 for a row without one."""
+    _suits: Bools = column("classes", "shapes", dtype=np.bool_)
+    """Whether labels and taints allow the class."""
+    _holds: Bools = column("classes", "shapes", dtype=np.bool_)
+    """Whether it is large enough for the class."""
 
     def __init__(self, device: int) -> None:
         self.device = device
-        self.of: Ints = np.full(8, -1, np.int64)
-        self._suits: Bools = np.zeros((8, 8), np.bool_)
-        self._holds: Bools = np.zeros((8, 8), np.bool_)
+        super().__init__()
         self._wants: dict[int, tuple[list[int], Mapping[str, Wanted], Sequence[Requirement]]] = {}
         self._shapes: dict[ShapeKey, int] = {}
         self._keys: dict[int, ShapeKey] = {}
@@ -80,18 +81,18 @@ class Suitability:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all but what is worked out anew when it is asked for; an image that told it would not be asked."""
-        return {name: value for name, value in vars(self).items() if name not in ("_snapshot", "_ever", "_most")}
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("_snapshot", "_ever", "_most")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        super().__setstate__(state)
         self._snapshot, self._ever, self._most = None, {}, {}
 
     # -- machines -----------------------------------------------------------------------------------------------
 
     def settle(self, rows: list[int], capacity: Ints, machine: Machine) -> None:
         """Set the shape of machines that are like this one."""
-        if max(rows) >= len(self.of):
-            self.of = grown(self.of, max(rows) + 1, fill=-1)
+        self.grow(rows=max(rows) + 1)
         for row in rows:
             self.unsettle(row)
         key = (tuple(capacity.tolist()), tuple(machine.labels.items()), machine.slots, tuple(machine.taints))
@@ -100,7 +101,7 @@ class Suitability:
             shape = self._shapes[key] = self._indices.take()
             self._keys[shape], self._users[shape] = key, 0
             self._ever.clear()
-            self._suits, self._holds = grown(self._suits, 0, shape + 1), grown(self._holds, 0, shape + 1)
+            self.grow(shapes=shape + 1)
             for class_id in self._wants:
                 self._match(class_id, shape)
         self._users[shape] += len(rows)
@@ -131,7 +132,7 @@ class Suitability:
         self, class_id: int, demand: Ints, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]
     ) -> None:
         """Add a class."""
-        self._suits, self._holds = grown(self._suits, class_id + 1), grown(self._holds, class_id + 1)
+        self.grow(classes=class_id + 1)
         self._wants[class_id] = demand.tolist(), constraints, tolerations
         for shape in self._keys:
             self._match(class_id, shape)
@@ -150,11 +151,6 @@ class Suitability:
         )
 
     # -- both ---------------------------------------------------------------------------------------------------
-
-    @property
-    def suiting(self) -> Bools:
-        """By class and shape, whether labels and taints allow it; not to be altered."""
-        return self._suits
 
     def can_ever(self, classes: Ints, rows: Ints) -> Bools:
         """Return whether labels and taints allow it and the machine is large enough, shape (classes, rows)."""
