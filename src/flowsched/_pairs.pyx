@@ -724,6 +724,7 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
     cdef int64_t *out
     cdef int64_t *out_new
     cdef dict copies = mirror._why_copy
+    cdef bint copied = bool(copies), refusing = bool(refused)
     cdef Entries *entries = <Entries *> PyCapsule_GetPointer(batch.entries, "flowsched.entries")
     open_world(inventory, &w)
     cdef const int64_t *known = columns(mirror)
@@ -762,7 +763,7 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
     out_new = views.memory(pairs)
     for i in range(grid.classes):
         c = grid.cls[i]
-        there = refused.get(c) if refused else None
+        there = refused.get(c) if refusing else None
         changed = clock == 0
         for j in range(-AHEAD, grid.rows):
             if j + AHEAD < grid.rows:
@@ -802,7 +803,7 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
             m_capacity[at] = capacity
         if changed:
             m_roomy[c] = m_open[c] > 0
-            if copies:
+            if copied:
                 copies.pop(c, None)
     if moved:
         entries.send(<void *> batch, False, out, out + pairs, moved)
@@ -882,15 +883,19 @@ def sent(racks, mirror, batch, classes, more, changed, /):
     cdef const int64_t *known = columns(racks)
     cdef Py_ssize_t i = 0, j = 0, n, k = -1, none = -1, count = 0, total = 0, arcs = known[R_ARCS], kinds = known[R_CLASSES], width = known[R_RACKS]
     cdef int64_t arc, last = -1, c, r
-    cdef list pairs = [], entered = [], there = None
+    cdef bint asked = False
+    cdef list entered = [], there = None
     cdef dict found = {}, listed = racks._listed
+    cdef bytes rows
     cdef bytes before = racks._used
     cdef const int64_t *used = <const int64_t *> <const char *> before
     cdef const int64_t *pair = <const int64_t *> <size_t> known[R_PAIR]
     cdef const int64_t *kept = <const int64_t *> <size_t> known[R_ARC]
     cdef const int64_t *other = <const int64_t *> views.take(changed, 8, 1, &k, &none, 0)
+    cdef const int64_t *row
     cdef int64_t *at
     cdef int64_t *units
+    cdef int64_t *pairs
     n = len(before) // sizeof(int64_t)
     at, units = views.memory(n + k), views.memory(n + k)
     while i < n or j < k:
@@ -911,41 +916,51 @@ def sent(racks, mirror, batch, classes, more, changed, /):
             count += 1
     n, count, network = count, 0, batch._network
     entries.flows(<void *> network, at, n, units)
+    pairs = views.memory(n + len(more))
     for i in range(n):
         if units[i] > 0:
-            at[count] = at[i]
-            pairs.append(pair[at[i]])
+            at[count], pairs[count] = at[i], pair[at[i]]
             count += 1
     racks._used = (<const char *> at)[:count * sizeof(int64_t)]
-    if more:
-        pairs = list(dict.fromkeys([*pairs, *more]))
-    for one in pairs:
-        c = one
-        cls = c >> 32
-        if cls in classes:
-            rack = c & 0xffffffff
+    for one in more:
+        if count < n + len(more):
+            pairs[count] = one
+            count += 1
+    qsort(pairs, count, sizeof(int64_t), &ascending)
+    n, count, last = count, 0, -1
+    known = columns(mirror)
+    kept, kinds, width = <const int64_t *> <size_t> known[M_ARC], known[M_CLASSES], known[M_ROWS]
+    for i in range(n):
+        if i and pairs[i] == arc:
+            continue
+        arc, c = pairs[i], pairs[i] >> 32
+        if c != last:
+            last, asked = c, c in classes
+            if asked:
+                check(&c, 1, kinds, "class")
+        if asked:
+            rack = arc & 0xffffffff
             rows = listed.get(rack)
             if rows is None:
                 rows = racks.members(rack)
-            total += len(<list?> rows)
-            entered.append((cls, rows))
+            entered.append(rows)
+            total += len(rows) // sizeof(int64_t)
+            pairs[count] = c        # from here on, the class of each entry
+            count += 1
     if not total:
         return found
-    known = columns(mirror)
-    kept, kinds, width = <const int64_t *> <size_t> known[M_ARC], known[M_CLASSES], known[M_ROWS]
     at, units = views.memory(3 * total), views.memory(total)
     cdef int64_t *key = at + total
-    count = 0
-    for cls, rows in entered:
-        c = cls
-        if not 0 <= c < kinds:
-            raise IndexError(f"class {c}")
-        for row in <list> rows:
-            r = row
-            if not 0 <= r < width:
-                raise IndexError(f"row {r}")
-            if kept[c * width + r] >= 0 and count < total:
-                at[count], key[2 * count] = kept[c * width + r], c << 32 | r
+    n, count = count, 0
+    for i in range(n):
+        c, rows = pairs[i], entered[i]
+        row = <const int64_t *> <const char *> rows
+        k = len(rows) // sizeof(int64_t)
+        check(row, k, width, "row")
+        for j in range(k):
+            arc = kept[c * width + row[j]]
+            if arc >= 0:
+                at[count], key[2 * count] = arc, c << 32 | row[j]
                 count += 1
     entries.flows(<void *> network, at, count, units)
     n, count = count, 0

@@ -75,8 +75,8 @@ class RackArcs(Columns):
         """False only if all costs are 0."""
         self._used: bytes | None = None
         """Arcs that had flow when it was last read, ascending int64; None before that, and in images."""
-        self._listed: dict[int, list[int]] = {}
-        """`_rows` of some racks; empty in images."""
+        self._listed: dict[int, bytes] = {}
+        """`members` of some racks; empty in images."""
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_used": None, "_listed": {}}
@@ -221,11 +221,11 @@ class RackArcs(Columns):
             self._used, changed = np.sort(self._arc[self._arc >= 0]).tobytes(), _NOTHING
         return changed
 
-    def members(self, rack: int) -> list[int]:
-        """Return the machines of a rack."""
+    def members(self, rack: int) -> bytes:
+        """Return the machines of a rack, as int64."""
         members = self._listed.get(rack)
         if members is None:
-            members = self._listed[rack] = list(self._rows[rack])
+            members = self._listed[rack] = np.array(list(self._rows[rack]), np.int64).tobytes()
         return members
 
     def kept_arcs(self) -> Iterator[KeptArcs]:

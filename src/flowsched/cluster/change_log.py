@@ -86,7 +86,7 @@ class ChangeLog(Columns):
     @property
     def _few(self) -> int:
         """So many changes are sooner found in the log than by a look at all rows."""
-        return 32 + self.rows // 128
+        return 128 + self.rows // 128
 
     def changed_since(self, clock: int) -> Ints:
         """Return the rows that changed after that value of `clock`, and those in reach of these, in ascending order."""
