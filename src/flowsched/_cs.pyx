@@ -175,6 +175,7 @@ cdef int64_t MOVE_NS = 2         # a potential that it changes
 cdef int64_t PIVOT_NS = 500
 cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 30         # each arc, to make a basis: half of it, as what has changed a few times is likely to change again
+cdef int64_t RIPE_NS = 8         # and to let that of a first solve serve again
 cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
@@ -1771,7 +1772,7 @@ cdef class Network:
             return False
         if self.based and self.halted == SIMPLEX:
             return True
-        if not self.based:
+        if not self.based or self.regret:
             return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
         better = self.expected(BY_SIMPLEX) < self.expected(BY_REPAIR)
         self.since += 1
@@ -1799,7 +1800,7 @@ cdef class Network:
             each = max(GIVEN_UP * each, 3 * self.recorded()[BY_REPAIR])
             work *= 2
         self.learn(BY_REPAIR, min(each, RECORD_MAX))
-        if not self.based and not self.reshaped and self.solved:
+        if (not self.based or self.regret) and not self.reshaped and self.solved:
             simplex = self.expected(BY_SIMPLEX)
             if not simplex:
                 simplex = 2 * SLOT_NS * <int64_t>self.live_arcs + NODE_NS * <int64_t>self.live_nodes
@@ -2150,7 +2151,7 @@ cdef class Network:
     cdef int simplex(self, bint warm, bint kept) except -1:
         """Let the simplex solve the network, from its last basis if it has one, else with flow and potentials as they are if `warm`; take over its optimum.
 
-        The basis is `kept` for next time.
+        The basis stays for next time.  It has been made for that if it is `kept`; else `ripe` would have to see to it.
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
@@ -2178,14 +2179,14 @@ cdef class Network:
         if told["resumed"]:
             known, astray = self.known, self.astray
         else:
-            known, astray = self.supplies() if kept else self.none64, _empty(self.m // 8 + 64 if kept else 0, np.int32)
+            known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
         work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
         self.compared = self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told, self.way = told, SIMPLEX
-        if kept:
-            self.basis, self.based, self.known, self.astray, self.regret = basis, True, known, astray, 0
-            if told["resumed"]:
-                self.learn(BY_SIMPLEX, work)
+        self.basis, self.based, self.known, self.astray = basis, True, known, astray
+        self.regret = 0 if kept else (ARC_NS - RIPE_NS) * <int64_t>self.live_arcs + 1
+        if told["resumed"]:
+            self.learn(BY_SIMPLEX, work)
         self.allowance = FAR
         self.eccentric = True
         return self.centre() if self.reshaped or not kept else OK
@@ -2285,10 +2286,23 @@ cdef class Network:
                 v = ~news[i]
                 nodes[few], added[few], known[v] = v, self.sup[v] - known[v], self.sup[v]
                 few += 1
+        self.ripe()
         self.drop_basis()
         self.known, self.astray = known, astray
         arcs = arcs[:many]
         return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit, rescue, self.halted == SIMPLEX)
+
+    cdef int ripe(self) except -1:
+        """Let the basis of a first solve serve again."""
+        cdef int64_t[::1] capacity
+        cdef int32_t a
+        if not self.basis.reusable():
+            capacity = _zeros(self.m, np.int64)
+            for a in range(self.m):
+                if self.pos[2 * a] >= 0:
+                    capacity[a] = self.res[2 * a] + self.flow_of(a)
+            self.basis.ripen(capacity)
+        return 0
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
@@ -2619,6 +2633,8 @@ cdef class Network:
                 nodes[k], raised[k] = self.jnode[i], self.jpot[i]
                 k += 1
         nodes, raised = nodes[:k], raised[:k]
+        if self.based:
+            self.ripe()
         kept = self.based and self.basis.reusable()
         known = self.known if self.based else potential[:0]
         return {

@@ -1778,6 +1778,14 @@ cdef class Simplex:
         """True if `resume` may be called."""
         return self.kept and not self.load.shape[0]
 
+    def ripen(self, const int64_t[::1] capacity, /):
+        """Let a basis that found an optimum, but was not made to be kept, serve again: it gets the capacities by arc as they are now."""
+        if self.whole:
+            self.capacity = capacity
+            self.keep()
+            self.capacity = self.room[:0]
+            self.whole = False          # without room for it, it is of no use
+
     def has(self):
         """Bool by arc: the arc is in the tree or in a slot."""
         cdef int32_t v, e
