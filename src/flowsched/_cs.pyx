@@ -177,6 +177,7 @@ cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 30         # each arc, to make a basis: half of it, as what has changed a few times is likely to change again
 cdef int64_t RIPE_NS = 8         # and to let that of a first solve serve again
 cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
+cdef double PUT_OFF = 4          # the way that was worse is tried again up to so many times as late
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
@@ -1765,21 +1766,22 @@ cdef class Network:
     cdef bint prefers_simplex(self) except -1 nogil:
         """True if the simplex is likely to be faster.  Without a basis it is where making one would have paid already.
 
-        The way that was worse is tried again from time to time, each time after twice as many solves.
+        The way that was worse is tried again from time to time, each time after twice as many solves, and the later the worse it was.
         """
-        cdef bint better
+        cdef double simplex, repair, least
         if not self.size:
             return False
         if self.based and self.halted == SIMPLEX:
             return True
         if not self.based or self.regret:
             return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
-        better = self.expected(BY_SIMPLEX) < self.expected(BY_REPAIR)
+        simplex, repair = self.expected(BY_SIMPLEX), self.expected(BY_REPAIR)
+        least = min(simplex, repair)
         self.since += 1
-        if self.since < self.until:
-            return better
+        if not least or self.since * least < self.until * min(max(simplex, repair), PUT_OFF * least):
+            return simplex < repair
         self.since, self.until = 0, min(2 * self.until, TRY_LAST)
-        return not better
+        return simplex >= repair
 
     cdef int learn(self, int way, int64_t work) except -1 nogil:
         """Half of what is known of a way is what it took the last time."""

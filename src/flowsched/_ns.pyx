@@ -1656,7 +1656,8 @@ cdef class Simplex:
         cdef int64_t cap, lo, room
         if self.wide >= CINF or self.load.shape[0]:
             return 0
-        self.find_all()
+        if not self.placed:
+            self.find_all()
         self.nowing = 0
         self.next_look()
         self.wide = 4 * self.wide if self.wide < HUGE // 4 else HUGE - 1
@@ -1781,6 +1782,8 @@ cdef class Simplex:
     def ripen(self, const int64_t[::1] capacity, /):
         """Let a basis that found an optimum, but was not made to be kept, serve again: it gets the capacities by arc as they are now."""
         if self.whole:
+            self.find_all()
+            self.told()
             self.capacity = capacity
             self.keep()
             self.capacity = self.room[:0]
