@@ -177,7 +177,7 @@ cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 30         # each arc, to make a basis: half of it, as what has changed a few times is likely to change again
 cdef int64_t RIPE_NS = 8         # and to let that of a first solve serve again
 cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
-cdef double PUT_OFF = 4          # the way that was worse is tried again up to so many times as late
+cdef double PUT_OFF = 4          # repair is tried again up to so many times as late, by how much worse it was
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
@@ -208,6 +208,9 @@ cdef enum:             # of `record`, by size of the change; 0 is unknown
     BY_REPAIR = 0      # what repair took, for each excess
     BY_SIMPLEX = 1     # what the simplex took
     WAYS = 2
+
+cdef enum:
+    BEHIND = 1         # of `regret`
 
 cdef enum:
     AUTO = 0
@@ -351,7 +354,8 @@ cdef class Network:
     # -- the choice of `auto` (`prefers_simplex`): by the size of a change, record[WAYS * size + .] -----------------
     cdef int64_t[::1] record
     cdef int64_t since, until      # solves since the way that seemed worse was tried, and until it will be
-    cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis and nothing came or went
+    cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis that has served and nothing came or went;
+                                   # with one that has, BEHIND if repair has answered since
     cdef int64_t size              # of the change: nodes that may have an excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
@@ -1766,21 +1770,22 @@ cdef class Network:
     cdef bint prefers_simplex(self) except -1 nogil:
         """True if the simplex is likely to be faster.  Without a basis it is where making one would have paid already.
 
-        The way that was worse is tried again from time to time, each time after twice as many solves, and the later the worse it was.
+        The way that was worse is tried again from time to time, each time after twice as many solves; repair, which may be given up
+        again, the later the worse it was.
         """
-        cdef double simplex, repair, least
+        cdef double simplex, repair
         if not self.size:
             return False
         if self.based and self.halted == SIMPLEX:
             return True
-        if not self.based or self.regret:
+        if not self.based or self.regret > BEHIND:
             return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
         simplex, repair = self.expected(BY_SIMPLEX), self.expected(BY_REPAIR)
-        least = min(simplex, repair)
         self.since += 1
-        if not least or self.since * least < self.until * min(max(simplex, repair), PUT_OFF * least):
+        if simplex * repair == 0 or self.since < self.until * min(max(repair / simplex, 1), PUT_OFF):
             return simplex < repair
-        self.since, self.until = 0, min(2 * self.until, TRY_LAST)
+        if simplex < repair or not self.regret:     # a basis that is behind catches up first: what the simplex takes shows in the solve after that
+            self.since, self.until = 0, min(2 * self.until, TRY_LAST)
         return simplex >= repair
 
     cdef int learn(self, int way, int64_t work) except -1 nogil:
@@ -1802,7 +1807,7 @@ cdef class Network:
             each = max(GIVEN_UP * each, 3 * self.recorded()[BY_REPAIR])
             work *= 2
         self.learn(BY_REPAIR, min(each, RECORD_MAX))
-        if (not self.based or self.regret) and not self.reshaped and self.solved:
+        if (not self.based or self.regret > BEHIND) and not self.reshaped and self.solved:
             simplex = self.expected(BY_SIMPLEX)
             if not simplex:
                 simplex = 2 * SLOT_NS * <int64_t>self.live_arcs + NODE_NS * <int64_t>self.live_nodes
@@ -2028,6 +2033,8 @@ cdef class Network:
         if self.solved:
             self.clear_journal()
         self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
+        if self.based and not self.alike and self.size and not self.regret:
+            self.regret = BEHIND
         self.solved, self.reshaped = True, False
         self.solves[1 if warm else 0] += 1
         for i in range(hasty):
@@ -2186,9 +2193,12 @@ cdef class Network:
         self.compared = self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told, self.way = told, SIMPLEX
         self.basis, self.based, self.known, self.astray = basis, True, known, astray
-        self.regret = 0 if kept else (ARC_NS - RIPE_NS) * <int64_t>self.live_arcs + 1
         if told["resumed"]:
-            self.learn(BY_SIMPLEX, work)
+            if self.regret:
+                work = min(work, 2 * <int64_t>self.expected(BY_SIMPLEX))
+            if work:
+                self.learn(BY_SIMPLEX, work)
+        self.regret = 0 if kept else (ARC_NS - RIPE_NS) * <int64_t>self.live_arcs + BEHIND + 1
         self.allowance = FAR
         self.eccentric = True
         return self.centre() if self.reshaped or not kept else OK
