@@ -175,7 +175,7 @@ cdef int64_t MOVE_NS = 2         # a potential that it changes
 cdef int64_t PIVOT_NS = 500
 cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 30         # each arc, to make a basis: half of it, as what has changed a few times is likely to change again
-cdef int64_t RIPE_NS = 8         # and to let that of a first solve serve again
+cdef int64_t RIPE_NS = 16        # and to let that of a first solve serve again; nothing in a congested network, where it is nearly always worth it
 cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
 cdef double PUT_OFF = 4          # repair is tried again up to so many times as late, by how much worse it was
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
@@ -2198,7 +2198,7 @@ cdef class Network:
                 work = min(work, 2 * <int64_t>self.expected(BY_SIMPLEX))
             if work:
                 self.learn(BY_SIMPLEX, work)
-        self.regret = 0 if kept else (ARC_NS - RIPE_NS) * <int64_t>self.live_arcs + BEHIND + 1
+        self.regret = 0 if kept else (ARC_NS - RIPE_NS * (told["start"] != "coarse")) * <int64_t>self.live_arcs + BEHIND + 1
         self.allowance = FAR
         self.eccentric = True
         return self.centre() if self.reshaped or not kept else OK
