@@ -1758,14 +1758,14 @@ cdef class Network:
         return &self.record[WAYS * (fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0)]
 
     cdef double expected(self, int way) except -1 nogil:
-        """What a way will take, by what it took for the change that is nearest in size; 0 if that is unknown."""
+        """What a way will take, by what it took for the change that is nearest in size; if that is unknown, 0 for repair and two looks at all for the simplex."""
         cdef int bits = fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0, i, side, at
         for i in range(SIZES):
             for side in range(2):
                 at = bits - i if side == 0 else bits + i
                 if 0 <= at < SIZES and self.record[WAYS * at + way]:
                     return <double>self.record[WAYS * at + way] * (self.size if way == BY_REPAIR else 1)
-        return 0
+        return 0 if way == BY_REPAIR else 2 * SLOT_NS * <double>self.live_arcs + NODE_NS * self.live_nodes
 
     cdef bint prefers_simplex(self) except -1 nogil:
         """True if the simplex is likely to be faster.  Without a basis it is where making one would have paid already.
@@ -1782,24 +1782,25 @@ cdef class Network:
             return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
         simplex, repair = self.expected(BY_SIMPLEX), self.expected(BY_REPAIR)
         self.since += 1
-        if simplex * repair == 0 or self.since < self.until * min(max(repair / simplex, 1), PUT_OFF):
+        if not repair or self.since < self.until * min(max(repair / simplex, 1), PUT_OFF):
             return simplex < repair
         if simplex < repair or not self.regret:     # a basis that is behind catches up first: what the simplex takes shows in the solve after that
             self.since, self.until = 0, min(2 * self.until, TRY_LAST)
         return simplex >= repair
 
     cdef int learn(self, int way, int64_t work) except -1 nogil:
-        """Half of what is known of a way is what it took the last time."""
+        """A quarter of what is known of a way is what it took the last time."""
         cdef int64_t *known = self.recorded()
         cdef bint better = known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size
-        known[way] = (known[way] + work) // 2 + 1 if known[way] else work + 1
+        if way == BY_SIMPLEX and not known[way]:
+            known[way] = <int64_t>self.expected(way)
+        known[way] = (3 * known[way] + work) // 4 + 1 if known[way] else work + 1
         if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
             self.since, self.until = 0, TRY_FIRST
         return 0
 
     cdef int learn_repair(self, bint spent) except -1 nogil:
         cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED], each
-        cdef double simplex
         if not self.size:
             return 0
         each = work // self.size
@@ -1808,10 +1809,7 @@ cdef class Network:
             work *= 2
         self.learn(BY_REPAIR, min(each, RECORD_MAX))
         if (not self.based or self.regret > BEHIND) and not self.reshaped and self.solved:
-            simplex = self.expected(BY_SIMPLEX)
-            if not simplex:
-                simplex = 2 * SLOT_NS * <int64_t>self.live_arcs + NODE_NS * <int64_t>self.live_nodes
-            self.regret += <int64_t>max(work - simplex, 0)
+            self.regret += <int64_t>max(work - self.expected(BY_SIMPLEX), 0)
         return 0
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
@@ -1837,8 +1835,8 @@ cdef class Network:
             self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
         elif algorithm == AUTO:
             self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
-            simplex = self.expected(BY_SIMPLEX) if self.based else 0
-            if simplex:         # giving up costs half of what it leads to
+            simplex = self.expected(BY_SIMPLEX)
+            if self.based and self.regret <= BEHIND:         # giving up costs half of what it leads to
                 self.allowance = <int64_t>min(simplex / (2 * WALK_NS), SCANS_RESHAPED * (<double>self.live_arcs + 1000))
         if self.patience >= 0 and algorithm != REPAIR:
             self.allowance = self.patience
@@ -2194,10 +2192,7 @@ cdef class Network:
         self.told, self.way = told, SIMPLEX
         self.basis, self.based, self.known, self.astray = basis, True, known, astray
         if told["resumed"]:
-            if self.regret:
-                work = min(work, 2 * <int64_t>self.expected(BY_SIMPLEX))
-            if work:
-                self.learn(BY_SIMPLEX, work)
+            self.learn(BY_SIMPLEX, <int64_t>min(work, 2 * self.expected(BY_SIMPLEX)) if self.regret else work)
         self.regret = 0 if kept else (ARC_NS - RIPE_NS * (told["start"] != "coarse")) * <int64_t>self.live_arcs + BEHIND + 1
         self.allowance = FAR
         self.eccentric = True
