@@ -1792,9 +1792,10 @@ cdef class Network:
         """A quarter of what is known of a way is what it took the last time."""
         cdef int64_t *known = self.recorded()
         cdef bint better = known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size
-        if way == BY_SIMPLEX and not known[way]:
-            known[way] = <int64_t>self.expected(way)
-        known[way] = (3 * known[way] + work) // 4 + 1 if known[way] else work + 1
+        if known[way]:
+            known[way] = (3 * known[way] + work) // 4 + 1
+        else:               # of the simplex, one solve says little
+            known[way] = (<int64_t>self.expected(way) + work) // 2 + 1 if way == BY_SIMPLEX else work + 1
         if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
             self.since, self.until = 0, TRY_FIRST
         return 0
