@@ -355,7 +355,7 @@ cdef class Network:
     cdef int64_t[::1] record
     cdef int64_t since, until      # solves since the way that seemed worse was tried, and until it will be
     cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis that has served and nothing came or went;
-                                   # with one that has, BEHIND if repair has answered since
+    # with one that has, BEHIND if repair has answered since
     cdef int64_t size              # of the change: nodes that may have an excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
