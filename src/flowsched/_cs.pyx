@@ -2302,14 +2302,9 @@ cdef class Network:
 
     cdef int ripe(self) except -1:
         """Let the basis of a first solve serve again."""
-        cdef int64_t[::1] capacity
-        cdef int32_t a
         if not self.basis.reusable():
-            capacity = _zeros(self.m, np.int64)
-            for a in range(self.m):
-                if self.pos[2 * a] >= 0:
-                    capacity[a] = self.res[2 * a] + self.flow_of(a)
-            self.basis.ripen(capacity)
+            fs_allocate()
+            self.basis.ripen(self.read_arcs(np.arange(self.m), F_CAPACITY))     # those of free ids are never looked at
         return 0
 
     cdef object supplies(self):
