@@ -2636,8 +2636,8 @@ cdef class Network:
                 nodes[k], raised[k] = self.jnode[i], self.jpot[i]
                 k += 1
         nodes, raised = nodes[:k], raised[:k]
-        if self.based:
-            self.ripe()
+        if self.based and not self.basis.reusable():    # a copy could not take it along, and goes the same ways
+            self.drop_basis()
         kept = self.based and self.basis.reusable()
         known = self.known if self.based else potential[:0]
         return {

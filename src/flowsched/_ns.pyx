@@ -1786,6 +1786,7 @@ cdef class Simplex:
             self.told()
             self.capacity = capacity
             self.keep()
+            self.finish()
             self.capacity = self.room[:0]
             self.whole = False          # without room for it, it is of no use
 
