@@ -1311,6 +1311,8 @@ cdef class Simplex:
             more = self.slack[v].down
             if more < 0:
                 self.slack[v].down, self.slack[v].up = 0, capacity
+                if not capacity:
+                    self.sever(v, 0)
                 self.feed(v, more)
                 self.feed(u, -more)
         else:
