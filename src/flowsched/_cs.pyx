@@ -175,7 +175,9 @@ cdef int64_t MOVE_NS = 2         # a potential that it changes
 cdef int64_t PIVOT_NS = 500
 cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 30         # each arc, to make a basis: half of it, as what has changed a few times is likely to change again
+cdef int64_t RIPE_NS = 16        # and to let that of a first solve serve again; nothing in a congested network, where it is nearly always worth it
 cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
+cdef double PUT_OFF = 4          # repair is tried again up to so many times as late, by how much worse it was
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
@@ -206,6 +208,9 @@ cdef enum:             # of `record`, by size of the change; 0 is unknown
     BY_REPAIR = 0      # what repair took, for each excess
     BY_SIMPLEX = 1     # what the simplex took
     WAYS = 2
+
+cdef enum:
+    BEHIND = 1         # of `regret`
 
 cdef enum:
     AUTO = 0
@@ -349,7 +354,8 @@ cdef class Network:
     # -- the choice of `auto` (`prefers_simplex`): by the size of a change, record[WAYS * size + .] -----------------
     cdef int64_t[::1] record
     cdef int64_t since, until      # solves since the way that seemed worse was tried, and until it will be
-    cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis and nothing came or went
+    cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis that has served and nothing came or went;
+    # with one that has, BEHIND if repair has answered since
     cdef int64_t size              # of the change: nodes that may have an excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
@@ -1752,46 +1758,50 @@ cdef class Network:
         return &self.record[WAYS * (fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0)]
 
     cdef double expected(self, int way) except -1 nogil:
-        """What a way will take, by what it took for the change that is nearest in size; 0 if that is unknown."""
+        """What a way will take, by what it took for the change that is nearest in size; if that is unknown, 0 for repair and two looks at all for the simplex."""
         cdef int bits = fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0, i, side, at
         for i in range(SIZES):
             for side in range(2):
                 at = bits - i if side == 0 else bits + i
                 if 0 <= at < SIZES and self.record[WAYS * at + way]:
                     return <double>self.record[WAYS * at + way] * (self.size if way == BY_REPAIR else 1)
-        return 0
+        return 0 if way == BY_REPAIR else 2 * SLOT_NS * <double>self.live_arcs + NODE_NS * self.live_nodes
 
     cdef bint prefers_simplex(self) except -1 nogil:
         """True if the simplex is likely to be faster.  Without a basis it is where making one would have paid already.
 
-        The way that was worse is tried again from time to time, each time after twice as many solves.
+        The way that was worse is tried again from time to time, each time after twice as many solves; repair, which may be given up
+        again, the later the worse it was.
         """
-        cdef bint better
+        cdef double simplex, repair
         if not self.size:
             return False
         if self.based and self.halted == SIMPLEX:
             return True
-        if not self.based:
+        if not self.based or self.regret > BEHIND:
             return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
-        better = self.expected(BY_SIMPLEX) < self.expected(BY_REPAIR)
+        simplex, repair = self.expected(BY_SIMPLEX), self.expected(BY_REPAIR)
         self.since += 1
-        if self.since < self.until:
-            return better
-        self.since, self.until = 0, min(2 * self.until, TRY_LAST)
-        return not better
+        if not repair or self.since < self.until * min(max(repair / simplex, 1), PUT_OFF):
+            return simplex < repair
+        if simplex < repair or not self.regret:     # a basis that is behind catches up first: what the simplex takes shows in the solve after that
+            self.since, self.until = 0, min(2 * self.until, TRY_LAST)
+        return simplex >= repair
 
     cdef int learn(self, int way, int64_t work) except -1 nogil:
-        """Half of what is known of a way is what it took the last time."""
+        """A quarter of what is known of a way is what it took the last time."""
         cdef int64_t *known = self.recorded()
         cdef bint better = known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size
-        known[way] = (known[way] + work) // 2 + 1 if known[way] else work + 1
+        if known[way]:
+            known[way] = (3 * known[way] + work) // 4 + 1
+        else:               # of the simplex, one solve says little
+            known[way] = (<int64_t>self.expected(way) + work) // 2 + 1 if way == BY_SIMPLEX else work + 1
         if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
             self.since, self.until = 0, TRY_FIRST
         return 0
 
     cdef int learn_repair(self, bint spent) except -1 nogil:
         cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED], each
-        cdef double simplex
         if not self.size:
             return 0
         each = work // self.size
@@ -1799,11 +1809,8 @@ cdef class Network:
             each = max(GIVEN_UP * each, 3 * self.recorded()[BY_REPAIR])
             work *= 2
         self.learn(BY_REPAIR, min(each, RECORD_MAX))
-        if not self.based and not self.reshaped and self.solved:
-            simplex = self.expected(BY_SIMPLEX)
-            if not simplex:
-                simplex = 2 * SLOT_NS * <int64_t>self.live_arcs + NODE_NS * <int64_t>self.live_nodes
-            self.regret += <int64_t>max(work - simplex, 0)
+        if (not self.based or self.regret > BEHIND) and not self.reshaped and self.solved:
+            self.regret += <int64_t>max(work - self.expected(BY_SIMPLEX), 0)
         return 0
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
@@ -1829,8 +1836,8 @@ cdef class Network:
             self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
         elif algorithm == AUTO:
             self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
-            simplex = self.expected(BY_SIMPLEX) if self.based else 0
-            if simplex:         # giving up costs half of what it leads to
+            simplex = self.expected(BY_SIMPLEX)
+            if self.based and self.regret <= BEHIND:         # giving up costs half of what it leads to
                 self.allowance = <int64_t>min(simplex / (2 * WALK_NS), SCANS_RESHAPED * (<double>self.live_arcs + 1000))
         if self.patience >= 0 and algorithm != REPAIR:
             self.allowance = self.patience
@@ -2025,6 +2032,8 @@ cdef class Network:
         if self.solved:
             self.clear_journal()
         self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
+        if self.based and not self.alike and self.size and not self.regret:
+            self.regret = BEHIND
         self.solved, self.reshaped = True, False
         self.solves[1 if warm else 0] += 1
         for i in range(hasty):
@@ -2150,7 +2159,7 @@ cdef class Network:
     cdef int simplex(self, bint warm, bint kept) except -1:
         """Let the simplex solve the network, from its last basis if it has one, else with flow and potentials as they are if `warm`; take over its optimum.
 
-        The basis is `kept` for next time.
+        The basis stays for next time.  It has been made for that if it is `kept`; else `ripe` would have to see to it.
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
@@ -2178,14 +2187,14 @@ cdef class Network:
         if told["resumed"]:
             known, astray = self.known, self.astray
         else:
-            known, astray = self.supplies() if kept else self.none64, _empty(self.m // 8 + 64 if kept else 0, np.int32)
+            known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
         work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
         self.compared = self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told, self.way = told, SIMPLEX
-        if kept:
-            self.basis, self.based, self.known, self.astray, self.regret = basis, True, known, astray, 0
-            if told["resumed"]:
-                self.learn(BY_SIMPLEX, work)
+        self.basis, self.based, self.known, self.astray = basis, True, known, astray
+        if told["resumed"]:
+            self.learn(BY_SIMPLEX, <int64_t>min(work, 2 * self.expected(BY_SIMPLEX)) if self.regret else work)
+        self.regret = 0 if kept else (ARC_NS - RIPE_NS * (told["start"] != "coarse")) * <int64_t>self.live_arcs + BEHIND + 1
         self.allowance = FAR
         self.eccentric = True
         return self.centre() if self.reshaped or not kept else OK
@@ -2285,10 +2294,18 @@ cdef class Network:
                 v = ~news[i]
                 nodes[few], added[few], known[v] = v, self.sup[v] - known[v], self.sup[v]
                 few += 1
+        self.ripe()
         self.drop_basis()
         self.known, self.astray = known, astray
         arcs = arcs[:many]
         return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit, rescue, self.halted == SIMPLEX)
+
+    cdef int ripe(self) except -1:
+        """Let the basis of a first solve serve again."""
+        if not self.basis.reusable():
+            fs_allocate()
+            self.basis.ripen(self.read_arcs(np.arange(self.m), F_CAPACITY))     # those of free ids are never looked at
+        return 0
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
@@ -2619,6 +2636,8 @@ cdef class Network:
                 nodes[k], raised[k] = self.jnode[i], self.jpot[i]
                 k += 1
         nodes, raised = nodes[:k], raised[:k]
+        if self.based and not self.basis.reusable():    # a copy could not take it along, and goes the same ways
+            self.drop_basis()
         kept = self.based and self.basis.reusable()
         known = self.known if self.based else potential[:0]
         return {

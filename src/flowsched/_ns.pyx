@@ -1311,6 +1311,8 @@ cdef class Simplex:
             more = self.slack[v].down
             if more < 0:
                 self.slack[v].down, self.slack[v].up = 0, capacity
+                if not capacity:
+                    self.sever(v, 0)
                 self.feed(v, more)
                 self.feed(u, -more)
         else:
@@ -1656,7 +1658,8 @@ cdef class Simplex:
         cdef int64_t cap, lo, room
         if self.wide >= CINF or self.load.shape[0]:
             return 0
-        self.find_all()
+        if not self.placed:
+            self.find_all()
         self.nowing = 0
         self.next_look()
         self.wide = 4 * self.wide if self.wide < HUGE // 4 else HUGE - 1
@@ -1777,6 +1780,17 @@ cdef class Simplex:
     def reusable(self):
         """True if `resume` may be called."""
         return self.kept and not self.load.shape[0]
+
+    def ripen(self, const int64_t[::1] capacity, /):
+        """Let a basis that found an optimum, but was not made to be kept, serve again: it gets the capacities by arc as they are now."""
+        if self.whole:
+            self.find_all()
+            self.told()
+            self.capacity = capacity
+            self.keep()
+            self.finish()
+            self.capacity = self.room[:0]
+            self.whole = False          # without room for it, it is of no use
 
     def has(self):
         """Bool by arc: the arc is in the tree or in a slot."""

@@ -186,7 +186,7 @@ def test_infeasible_in_between():
 
 
 def test_auto_keeps_the_basis_of_a_network_whose_repair_is_long():
-    """The first round that is too long for repair starts from its flow, the next ones from the basis."""
+    """All rounds that are too long for repair start from the basis, the first one from that of the first solve."""
     rng = np.random.default_rng(5)
     mirror = from_problem(random_problem(rng, 300, 3000, negative=0))
     mirror.net._set_budget(3000, 0)
@@ -198,8 +198,42 @@ def test_auto_keeps_the_basis_of_a_network_whose_repair_is_long():
         solution = mirror.net.solve()
         mirror.check_solution(solution)
         resumed.append(solution.stats["resumed"])
-    assert resumed == [False, True, True]
+    assert resumed == [True, True, True]
     assert mirror.net.nbytes > from_problem(mirror.problem()).net.nbytes, "the basis is counted"
+
+
+def test_the_basis_of_a_first_solve_serves_where_sources_were_taken_for_unlimited():
+    """What a pure source sends through a full arc was given room without end, so the tree is no longer strongly feasible when that is taken back."""
+    rng = np.random.default_rng(8)
+    problem = general.sparse_assignment(60, 6, 1)
+    mirror = from_problem(problem)
+    mirror.net._set_budget(3000, 0)
+    assert not mirror.check_solution(mirror.net.solve()) and mirror.net.solve().stats["algorithm"] == "repair"
+    for _ in range(5):
+        arcs = [int(arc) for arc in rng.choice(list(mirror.arcs), 20, replace=False)]
+        mirror.set_arc("cost", arcs, rng.integers(0, 100, len(arcs)).tolist())
+        solution = mirror.net.solve()
+        mirror.check_solution(solution)
+        assert solution.cost == oracles.ortools(mirror.problem()).cost
+        mirror.net.certify()
+    assert solution.stats["resumed"]
+
+
+@pytest.mark.parametrize("congested", [True, False])
+def test_auto_takes_the_basis_of_a_first_solve_at_once_where_the_network_is_congested(congested):
+    problem = general.grid(32, 64, 0) if congested else general.road(16, 32, 0)
+    net = FlowNetwork()
+    net.add_nodes(problem.supply)
+    arcs = net.add_arcs(problem.tail, problem.head, problem.capacity, problem.cost)
+    first = net.solve(algorithm="auto").stats
+    assert first["algorithm"] == SIMPLEX
+    assert (first["start"] == "coarse") == congested
+    used = np.flatnonzero(net.flow(arcs))[:5]
+    net.set_cost(arcs[used], problem.cost[used] * 2)
+    stats = net.copy().solve().stats
+    assert stats == net.solve().stats | {"seconds": stats["seconds"]}
+    assert (stats["algorithm"] == SIMPLEX) == congested
+    net.certify()
 
 
 @pytest.mark.parametrize("seed", range(effort(4, 40)))
