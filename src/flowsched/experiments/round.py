@@ -281,7 +281,6 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
     growth = costs[-1] / costs[0]
     row = Row(_NAME, f"from {sizes[0][0]:,} to {sizes[-1][0]:,} machines", "Python per changed task, growth", growth)
     outcome.rows.append(row)
-    outcome.notes.append("The slowest rounds are those in which Python's garbage collector looks at every object.")
     outcome.notes.append(
         f"Each round, {_jobs(exchanged) * _PER_JOB:,} tasks end and as many come, whatever the size of the cluster. CPU time of the thread."
     )
