@@ -1,12 +1,21 @@
-"""The garbage collector, while many objects are made of which none is garbage."""
+"""The garbage collector, while many objects are made of which none is garbage.
+
+It belongs to the process: other threads do without it as well meanwhile, and so does a process for good that one of them
+forks then.
+"""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-__all__ = ["uncollected"]
+__all__ = ["uncollected", "uncollected_if_many"]
+
+_MANY = 256
+"""So many events, or groups that have changed, make enough objects to wake the collector."""
+
+_PLAIN = nullcontext()
 
 
 @contextmanager
@@ -19,3 +28,8 @@ def uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
+
+
+def uncollected_if_many(changes: int) -> AbstractContextManager[None]:
+    """Stop the collector if so many changes would wake it."""
+    return uncollected() if changes >= _MANY else _PLAIN

@@ -716,12 +716,8 @@ cdef int run_no_more(running, const int64_t *at, list tasks) except -1:
 
 
 def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
-    # Take the room of tasks of a class, each on these devices; with a negative count, give their room back.
-    #
-    # Raises
-    # ------
-    # IndexError
-    # The machine, the class or a device is none; nothing has changed.
+    # Take the room of tasks of a class, each on these devices; with a negative count, give their room back.  IndexError if
+    # the machine, the class or a device is none: nothing has changed then.
     take_room(inventory, row, class_id, devices, count)
 
 

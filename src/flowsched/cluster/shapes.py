@@ -57,7 +57,6 @@ class Suitability(Columns):
     ----------
     device : int
         Position of the resource that consists of devices, -1 without one.
-
     """
 
     of: Ints = column("rows", fill=-1)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from flowsched.boundary.collector import uncollected
+from flowsched.boundary.collector import uncollected_if_many
 from flowsched.boundary.validate import number, ordered, quoted
 from flowsched.cluster import events as ev
 from flowsched.cluster._records import fetch
@@ -36,10 +36,6 @@ IDLE_CLASSES = 64
 
 _FETCHED = 32
 """Of so many events at once memory is fetched."""
-
-
-_MANY = 256
-"""So many events at once make enough objects to wake the garbage collector."""
 
 
 class Cluster(TaskEvents):
@@ -164,11 +160,8 @@ class Cluster(TaskEvents):
         before = self.events
         ended: list[ev.EndedRun] = []
         try:
-            if len(events) < _MANY:
+            with uncollected_if_many(len(events)):
                 self._apply(events, ended, atomic)
-            else:
-                with uncollected():
-                    self._apply(events, ended, atomic)
         except FlowschedError as error:
             if atomic:
                 raise TornStateError("an event was refused that had happened in a small cluster") from error

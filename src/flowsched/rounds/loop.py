@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
-from flowsched.boundary.collector import uncollected
+from flowsched.boundary.collector import uncollected_if_many
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
 from flowsched.cluster.transaction import Transaction
@@ -54,9 +54,6 @@ from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
 __all__ = ["make_round"]
-
-_MANY = 256
-"""So many groups that have changed make enough objects to wake the garbage collector."""
 
 _NO_SHARES: Mapping[Hashable, Share] = MappingProxyType({})
 
@@ -112,9 +109,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
     timed : bool
         True if the time limit had a part in the round, so that it cannot be made again from the same events.
     """
-    if len(builder.cluster.touched) < _MANY:
-        return _make(builder, verdicts, now, time_limit)
-    with uncollected():
+    with uncollected_if_many(len(builder.cluster.touched)):
         return _make(builder, verdicts, now, time_limit)
 
 
