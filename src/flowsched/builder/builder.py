@@ -318,16 +318,14 @@ class Builder:
 
     def _add_machines(self, rows: Sequence[int]) -> None:
         """Add machines that are new, and lead machines that moved to another rack by that."""
-        names = [self.cluster.by_row[row].rack for row in rows]
-        new = [row for row in rows if not self.machines.knows(row)]
-        if len(new) == len(rows):
-            self.racks.join(rows, names)
-        else:
-            for row, name in zip(rows, names, strict=True):
-                if self.machines.knows(row):
-                    gates = self.classes.leave_rack(row)
-                    self.batch.remove_nodes([*gates, *self.racks.leave(row)])
-                self.racks.join([row], [name])
+        new = []
+        for row in rows:
+            if self.machines.knows(row):
+                gates = self.classes.leave_rack(row)
+                self.batch.remove_nodes([*gates, *self.racks.leave(row)])
+            else:
+                new.append(row)
+        self.racks.join(rows, [self.cluster.by_row[row].rack for row in rows])
         self.machines.add(np.array(new, np.int64))
 
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
