@@ -43,6 +43,8 @@ def become(attributes: dict[str, Any], state: dict[str, Any]) -> None:
     attributes["by_index"] = [numbered.get(index) for index in range(indices.count)]
     for group, tasks in groupby(records, attrgetter("group")):
         group.job.tasks.extend(list(tasks))
+    for job in attributes["jobs"].values():
+        job.fold()
     resting = attributes["resting"]
     for task in sorted(record for record in records if record.row < 0 and record.id not in resting):
         task.group.waiting.extend([task])
