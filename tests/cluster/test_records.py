@@ -15,7 +15,7 @@ from flowsched.cluster import Cluster
 from flowsched.cluster._records import alike, settle, take, unsettle
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.model import DESCRIPTION
-from flowsched.cluster.records import Chain, MachineRecord, TaskRecord
+from flowsched.cluster.records import Chain, Group, MachineRecord, TaskRecord
 
 
 def record(turn: int, group: Any = None) -> TaskRecord:
@@ -128,6 +128,43 @@ def test_records_are_none_of_the_collectors_and_go_with_their_cluster() -> None:
     del cluster, records, ids
     gc.collect()
     assert not any(ref() for ref in alive)
+
+
+def test_the_collector_looks_at_two_objects_of_a_job() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 900}))
+    sched.apply(*(fs.JobSubmitted(j, [fs.Task((j, i), {"cpu": 1}) for i in range(3)]) for j in range(300)))
+    sched.commit(sched.schedule(0.0))
+    gc.collect()
+    known = [one for job in sched.cluster.jobs.values() for one in (job, *job.each_group())]
+    referred = {id(one): one for one in gc.get_referents(*known) if gc.is_tracked(one)}
+    more = [one for key, one in referred.items() if key not in set(map(id, known))]
+    assert len(known) == 600 and len(more) < 10
+    for other in (fs.Scheduler.restore(sched.snapshot()), sched.copy()):
+        assert all(type(job.groups) is Group for job in other.cluster.jobs.values())
+
+
+def test_groups_of_a_job_are_the_same_with_and_without_a_dict() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.JobSubmitted("j", [fs.Task(0, {"cpu": 1})]))
+    job = sched.cluster.jobs["j"]
+    (first,) = job.each_group()
+    assert job.group_of(first.key) is first and job.groups is first
+    sched.apply(fs.TaskSubmitted("j", fs.Task(1, {"cpu": 2}, data={"m": 1.0})))
+    second = sched.cluster.task(1).group
+    assert list(job.each_group()) == [first, second]
+    assert job.group_of(second.key) is second and job.group_of(second.cls) is None
+    image = sched.snapshot()
+    assert fs.Scheduler.restore(image).snapshot() == image
+    sched.apply(fs.TaskRemoved(0))
+    assert list(job.each_group()) == [second] and job.group_of(first.key) is None
+    (again,) = fs.Scheduler.restore(sched.snapshot()).cluster.jobs["j"].each_group()
+    assert again.data == second.data
+    sched.apply(fs.TaskRemoved(1))
+    assert not job.each_group() and job.group_of(second.key) is None
+    image = sched.snapshot()
+    empty = fs.Scheduler.restore(image)
+    assert empty.cluster.jobs["j"].groups is None and empty.snapshot() == image
 
 
 def test_deltas_of_tasks_that_start_are_none_of_the_collectors() -> None:

@@ -47,7 +47,7 @@ def shares(fine: FineGrained, users: Sequence[str]) -> np.ndarray:
     total = fine.cluster.inventory.total
     parts = np.zeros((len(users), len(NAMES)))
     for job in fine.cluster.jobs.values():
-        for group in job.groups.values():
+        for group in job.each_group():
             parts[users.index(str(job.job.user))] += (group.tasks - len(group.waiting)) * group.cls.demand / total
     return parts.max(axis=1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from effort import FUZZ
 from hypothesis import given, settings
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from lives import POLICIES, Life, flow_of, live_alike, said, world_of
 
 import flowsched as fs
+from flowsched.journal.graph_tables import Graph, Schema
+from flowsched.journal.object_graph import graph_of, objects_of
 
 MAKERS = [lambda _, make=make: make() for make in POLICIES]
 
@@ -43,3 +47,26 @@ def test_a_question_gets_the_later_round_and_leaves_no_trace(seed: int, maker, b
     untouched.apply(*events)
     assert said(untouched.schedule(now)) == said(rnd)
     assert flow_of(untouched) == flow_of(sched)
+
+
+def test_a_snapshot_of_many_objects_is_the_one_of_what_it_restores() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(("m", i), {"cpu": 8}, rack=("r", i // 7)) for i in range(300)))
+    jobs = [[fs.Task((j, i), {"cpu": 1 + j % 3}) for i in range(1 + j % 9)] for j in range(900)]
+    sched.apply(*(fs.JobSubmitted(("j", j), tasks, user=f"u{j % 5}") for j, tasks in enumerate(jobs)))
+    sched.commit(sched.schedule(0.0))
+    image = sched.snapshot()
+    assert fs.Scheduler.restore(image).snapshot() == image
+    assert sched.copy().snapshot() == image == sched.snapshot()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2729, 2730, 2731, 2732, 5461, 5462, 10922, 10923, 43690, 43691, 60000])
+def test_any_number_of_objects_finds_its_place(count: int) -> None:
+    """Around the counts at which the table of what was met grows."""
+    schema, random = Schema([]), Random(count)
+    things = [(i,) if random.random() < 0.7 else [i] for i in range(count)]
+    spaced = things[:: 1 + count % 3]
+    told = Graph.read(graph_of([things, spaced], schema, {}).write(), schema, {})
+    again, some = objects_of(told)
+    assert again == things and len(some) == len(spaced)
+    assert all(one is other for one, other in zip(some, again[:: 1 + count % 3], strict=True))

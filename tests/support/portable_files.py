@@ -102,7 +102,7 @@ def check_books(kept) -> None:
                 t for t in group.job.tasks if t.group is group and not t.place
             )
     for job in cluster.jobs.values():
-        for group in job.groups.values():
+        for group in job.each_group():
             on: dict[int, list[float]] = {}
             for task in job.tasks:
                 if task.group is group and task.place:

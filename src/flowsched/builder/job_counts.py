@@ -83,7 +83,7 @@ class JobCounts(Columns):
         """Bring the counts of jobs (with their indices) up to date."""
         at, tasks, waiting, infeasible, classes = [], [], [], [], []
         for job, index in jobs:
-            for group in job.groups.values():
+            for group in job.each_group():
                 at.append(index)
                 tasks.append(group.tasks)
                 waiting.append(len(group.waiting))
@@ -158,4 +158,4 @@ class JobCounts(Columns):
 def jobs_with(classes: Iterable[TaskClass], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
     """Return the jobs that have tasks of one of the classes."""
     wanted = set(classes)
-    return [job for job in jobs if any(group.cls in wanted for group in job.groups.values())] if wanted else []
+    return [job for job in jobs if any(group.cls in wanted for group in job.each_group())] if wanted else []

@@ -72,7 +72,7 @@ class QuotaAccounts:
         self._stopping: dict[Hashable, list[int]] = {}
         """What runs hold that were told to stop, as of the last `look`."""
         for job in cluster.jobs.values():
-            for group in job.groups.values():
+            for group in job.each_group():
                 self._note(group)
         self.look()
 
@@ -172,7 +172,7 @@ class QuotaAccounts:
         if account is None:
             return []
         asked = [int(group.cls.demand[d]) for d, _ in account.limit]
-        missing = job.gang_size - sum(other.tasks - len(other.waiting) for other in job.groups.values())
+        missing = job.gang_size - sum(other.tasks - len(other.waiting) for other in job.each_group())
         if job.job.gang is not None and missing > 1:
             for i, (d, _) in enumerate(account.limit):  # as many as it lacks, those that ask for least
                 each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)

@@ -204,11 +204,11 @@ def _groups(cluster: Cluster) -> None:
         told = job.job
         made = type(told) is Job and Job(told.id, told.user, told.priority, told.gang, told.deadline, told.closed)
         _must(made == told and (job.tasks or not told.closed), "a job that cannot be")
-        for key, group in job.groups.items():
-            same = type(group) is Group and group.job is job and type(group.cls) is TaskClass and group.key == key
-            _must(same, "a group under another key")
+        for group in job.each_group():
+            same = type(group) is Group and group.job is job and type(group.cls) is TaskClass
+            _must(same and job.group_of(group.key) is group and group not in groups, "a group under another key")
             groups[group] = None
-        mine = {t for group in job.groups.values() for t in members.get(group, ())} | resting.get(job, set())
+        mine = {t for group in job.each_group() for t in members.get(group, ())} | resting.get(job, set())
         _must(mine == set(job.tasks) and job.most >= len(mine), "a job and its tasks differ")
         _must(job.job.user is None or job.job.user in cluster.users, "a job of an unknown user")
     _must(members.keys() == groups.keys(), "groups and tasks differ")

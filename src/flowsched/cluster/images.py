@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import attrgetter
 from typing import Any
 
@@ -19,9 +19,10 @@ def kept(attributes: dict[str, Any]) -> dict[str, Any]:
     """
     state = {name: value for name, value in attributes.items() if name not in ("tasks", "by_index", "queues")}
     chains = [record.tasks for record in attributes["machines"].values()]
-    runs = [task.index for chain in chains for task in chain]
-    records = list(attributes["tasks"].values())
-    return {**state, "_records": records, "_runs": np.array([*map(len, chains), *runs], np.int64)}
+    counts = np.fromiter(map(len, chains), np.int64, len(chains))
+    indices = map(attrgetter("index"), chain.from_iterable(chains))
+    runs = np.concatenate((counts, np.fromiter(indices, np.int64, int(counts.sum()))))
+    return {**state, "_records": list(attributes["tasks"].values()), "_runs": runs}
 
 
 def become(attributes: dict[str, Any], state: dict[str, Any]) -> None:
@@ -43,6 +44,8 @@ def become(attributes: dict[str, Any], state: dict[str, Any]) -> None:
     attributes["by_index"] = [numbered.get(index) for index in range(indices.count)]
     for group, tasks in groupby(records, attrgetter("group")):
         group.job.tasks.extend(list(tasks))
+    for job in attributes["jobs"].values():
+        job.fold()
     resting = attributes["resting"]
     for task in sorted(record for record in records if record.row < 0 and record.id not in resting):
         task.group.waiting.extend([task])

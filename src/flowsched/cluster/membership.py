@@ -103,7 +103,7 @@ class Membership(Views):
         if not cls.tasks:
             self._idle.pop(key, None)
         pairs: tuple[tuple[Hashable, float], ...] = task.data  # type: ignore[assignment]
-        group = job.groups.get((cls, frozenset(pairs)) if pairs else cls)
+        group = job.group_of((cls, frozenset(pairs)) if pairs else cls)
         return self._founded(Group(job, cls, 0, pairs)) if group is None else group
 
     def _new_class(self, cls: TaskClass) -> TaskClass:
@@ -126,7 +126,7 @@ class Membership(Views):
         """Make a group one of its job."""
         self._serial += 1
         group.serial = self._serial
-        group.job.groups[group.key] = group
+        group.job.add_group(group)
         return group
 
     def _review(self) -> None:
@@ -147,7 +147,8 @@ class Membership(Views):
                 unsettle(self, [task])
             group.tasks -= 1
             if not group.tasks:
-                del group.job.groups[group.key], self._changes.groups[group]
+                group.job.drop_group(group)
+                del self._changes.groups[group]
                 self._changes.removed.append(group)
         cls.tasks -= 1
         if not cls.tasks:
@@ -158,7 +159,7 @@ class Membership(Views):
         for task in tasks:
             del self.resting[task.id]
             own = task.group
-            task.group = own.job.groups.get(own.key) or self._founded(own)
+            task.group = own.job.group_of(own.key) or self._founded(own)
             task.group.tasks += 1
             again(self, task, now)
 

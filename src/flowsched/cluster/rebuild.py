@@ -194,13 +194,13 @@ class Rebuild:
         cls = found(self.classes, name, "class")
         serial = self._unused("group", serial)
         like, vector, only, shuns = self._templates[name]
-        groups = len(record.groups)
+        groups = len(record.each_group())
         group = self.cluster._group(record, replace(like, data=data) if data else like, vector, shuns)
         if group.cls is not cls:
             raise InputError(
                 f"group {serial}: job {job!r} is of another priority than class {name}, or it belongs to job {only!r}"
             )
-        if len(record.groups) == groups:
+        if len(record.each_group()) == groups:
             raise DuplicateIdError(f"group {serial} is the same as group {group.serial}")
         group.serial = serial
         self.groups[serial] = group

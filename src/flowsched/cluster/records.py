@@ -5,7 +5,7 @@ A record is never reused for another thing, so holding one is a safe way to ask 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -66,19 +66,65 @@ class Group:
 
     @property
     def key(self) -> GroupKey:
-        """Its key in `JobRecord.groups`."""
+        """Its key among the groups of its job."""
         return (self.cls, frozenset(self.data)) if self.data else self.cls
 
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """One job and its tasks; `most` is how many it has had at a time."""
+    """One job and its tasks; `most` is how many it has had at a time.
+
+    `groups` is its only group, or all groups by their keys: most jobs have one, and a dict for each would be a third of what
+    the garbage collector looks at.  See `each_group`, `group_of`, `add_group` and `drop_group`.
+    """
 
     job: Job
     serial: int
     tasks: Chain = field(default_factory=partial(Chain, True))
-    groups: dict[GroupKey, Group] = field(default_factory=dict)
+    groups: Group | dict[GroupKey, Group] | None = None
     most: int = 0
+
+    @staticmethod
+    def __columns__(jobs: list[JobRecord]) -> dict[str, list[dict[GroupKey, Group]]]:
+        """Return the groups of jobs, by key, as images have them; all other attributes are told as they are."""
+        return {"groups": [{group.key: group for group in job.each_group()} for job in jobs]}
+
+    def fold(self) -> None:
+        """Keep no dict of less than two groups, as images have it."""
+        groups = self.groups
+        if isinstance(groups, dict) and len(groups) < 2 and all(group.key == key for key, group in groups.items()):
+            self.groups = next(iter(groups.values()), None)
+
+    def each_group(self) -> Collection[Group]:
+        """Return its groups, in the order in which they came."""
+        groups = self.groups
+        if groups is None:
+            return ()
+        return groups.values() if isinstance(groups, dict) else (groups,)
+
+    def group_of(self, key: GroupKey) -> Group | None:
+        """Return the group of this key."""
+        groups = self.groups
+        if isinstance(groups, dict):
+            return groups.get(key)
+        return groups if groups is not None and groups.key == key else None
+
+    def add_group(self, group: Group) -> None:
+        """Take in a group of another key than all others."""
+        groups = self.groups
+        if groups is None:
+            self.groups = group
+        elif isinstance(groups, dict):
+            groups[group.key] = group
+        else:
+            self.groups = {groups.key: groups, group.key: group}
+
+    def drop_group(self, group: Group) -> None:
+        """Forget one of the groups."""
+        if isinstance(self.groups, dict):
+            del self.groups[group.key]
+        else:
+            self.groups = None
 
     @property
     def gang_size(self) -> int:

@@ -158,7 +158,7 @@ def _add_jobs(
         groups.setdefault(task.group, []).append(task)
     for old, those in groups.items():
         job, cls = small.jobs[old.job.job.id], small._class_like(old.cls, old.cls.key)
-        group = job.groups.get(cls) or small._founded(Group(job, cls, 0))
+        group = job.group_of(cls) or small._founded(Group(job, cls, 0))
         for task, new in zip(those, small._add_records(group, [task.id for task in those], None, inf), strict=True):
             new.run = task.run
             if task.id in whole.attempts:

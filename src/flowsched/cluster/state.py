@@ -110,7 +110,7 @@ class Cluster(TaskEvents):
         for record in self.machines.values():
             record.tasks.sort()
         for job in self.jobs.values():
-            for group in job.groups.values():
+            for group in job.each_group():
                 group.on = {row: tuple(sorted(group.on[row])) for row in sorted(group.on)}
         queues = sorted(self.waiting.items(), key=lambda queue: queue[0].index)
         self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
@@ -126,7 +126,7 @@ class Cluster(TaskEvents):
     def everything(self) -> None:
         """Let all that is count as changed, for a mirror that begins with nothing."""
         self.changes()
-        groups = {group: dict.fromkeys(group.on) for job in self.jobs.values() for group in job.groups.values()}
+        groups = {group: dict.fromkeys(group.on) for job in self.jobs.values() for group in job.each_group()}
         self._changes = Changes(groups, machines=dict.fromkeys(self.by_row))
 
     # -- events -------------------------------------------------------------------------------------------------

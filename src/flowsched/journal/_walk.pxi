@@ -3,10 +3,14 @@
 # (N)  A code is given when its value is first met.  Values of mutable containers and objects are looked at later, in the order
 #      in which they were met, so only immutable containers nest on the stack, and `deeper` bounds these.
 # (I)  An object is known by its identity, and kept alive for the walk: else its identity could come again.
+# (T)  Codes are kept in C arrays, and the objects met in a hash table of pointers: as Python's numbers and dicts they took half
+#      of the time.  No pointer into them is held over a call that may alter them.
 # (M)  No comprehensions, and no string put together of two parts alone: see `_words`.
 
 cimport cython
-from cpython.ref cimport PyObject
+from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy
 
 from enum import Enum
 
@@ -25,6 +29,7 @@ cdef enum:
     FIRST_CLASS = 16        # as in `graph_tables`, which is compared below
     SMALL = 14
     SMALL_BITS = 54
+    MUTABLE_KINDS = 14      # all kinds of mutable containers are smaller
 
 cdef long long CONSTANT = tables.CONSTANT, STR = tables.STR, INT = tables.INT, FLOAT = tables.FLOAT, BYTES = tables.BYTES
 cdef long long ARRAY = tables.ARRAY, GIVEN = tables.GIVEN, FOREIGN = tables.FOREIGN, FROZEN = tables.FROZEN
@@ -32,12 +37,44 @@ cdef dict MUTABLE = tables.MUTABLE
 cdef tuple FROZEN_KINDS = tables.FROZEN_KINDS
 cdef object TUPLE = tables.FROZEN_KINDS.index(tuple)
 
-assert FIRST_CLASS == tables.FIRST_CLASS and SMALL == tables.SMALL and len(tables.SMALLS) == <long long> 1 << SMALL_BITS
+assert FIRST_CLASS == tables.FIRST_CLASS and SMALL == tables.SMALL and max(tables.MAKERS) < MUTABLE_KINDS
+assert len(tables.SMALLS) == <long long> 1 << SMALL_BITS
 
 
-cdef inline size_t place_of(value) noexcept:
-    """A number of an object by its place in memory, without the bits that are the same for all: they would collide in a dict."""
-    return <size_t> <PyObject*> value >> 4
+cdef struct Codes:          # a growing array
+    long long* at
+    Py_ssize_t count, room
+
+
+cdef struct Met:            # an object and its code; no object where the place is free
+    PyObject* thing
+    long long code
+
+
+cdef int grow(Codes* codes) except -1:
+    cdef void* more = realloc(codes.at, (2 * codes.room + 1024) * sizeof(long long))
+    if more == NULL:
+        raise MemoryError
+    codes.at, codes.room = <long long*> more, 2 * codes.room + 1024
+    return 0
+
+
+cdef inline int push(Codes* codes, long long code) except -1:
+    if codes.count == codes.room:
+        grow(codes)
+    codes.at[codes.count] = code
+    codes.count += 1
+    return 0
+
+
+cdef object array_of(const Codes* codes):
+    """Return a NumPy array of the codes."""
+    cdef long long[::1] view
+    array = np.empty(codes.count, np.int64)
+    if codes.count:
+        view = array
+        memcpy(&view[0], codes.at, codes.count * sizeof(long long))
+    return array
 
 
 cdef list slots_of(kind):
@@ -58,14 +95,41 @@ cdef class Walk:
     cdef object foreign         # list or None
     cdef frozenset known        # classes of the schema
     cdef dict replaced          # class -> code of what stands for its objects
-    cdef dict given             # `place_of` -> code
-    cdef dict seen              # `place_of` -> code, of all that is in `alive`
-    cdef list alive
+    cdef Met* seen              # by a hash of their place in memory; each is kept alive
+    cdef int bits               # 2**bits places, at most two thirds of them taken
+    cdef Py_ssize_t met
     cdef dict strings, integers # value -> code
     cdef dict kinds             # class -> its place in `instances`
     cdef list instances         # by class, its objects
+    cdef object latest          # the class of the last one, its objects and the kind of their codes
+    cdef list of_latest
+    cdef long long code_of_latest
     cdef dict containers        # kind -> containers of this kind
-    cdef list floats, frozen, lengths, parts_of, texts, numbers, arrays, chunks     # those of the graph
+    cdef list floats, frozen, texts, numbers, arrays, chunks     # those of the graph
+    cdef Codes open             # parts of immutable containers that are not complete
+    cdef Codes lengths, parts_of
+    cdef Codes sizes[MUTABLE_KINDS]
+    cdef Codes rows[MUTABLE_KINDS]
+
+    def __cinit__(self):
+        self.bits = 12
+        self.seen = <Met*> calloc(1 << self.bits, sizeof(Met))
+        if self.seen == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        if self.seen != NULL:
+            for i in range(<Py_ssize_t> 1 << self.bits):
+                if self.seen[i].thing != NULL:
+                    Py_DECREF(<object> self.seen[i].thing)
+        free(self.seen)
+        free(self.open.at)
+        free(self.lengths.at)
+        free(self.parts_of.at)
+        for i in range(MUTABLE_KINDS):
+            free(self.sizes[i].at)
+            free(self.rows[i].at)
 
     def __init__(self, graph, instead):
         cdef long long index = 0
@@ -75,16 +139,15 @@ cdef class Walk:
         self.replaced = {}
         for kind, name in instead.items():
             self.replaced[kind] = names.index(name) << 8 | GIVEN
-        self.given = {}
         for thing in graph.given.values():
-            self.given[place_of(thing)] = index << 8 | GIVEN
+            if thing is not None:
+                self.meet(thing, index << 8 | GIVEN)
             index += 1
-        self.seen, self.alive, self.strings, self.integers, self.kinds, self.instances = {}, [], {}, {}, {}, []
+        self.strings, self.integers, self.kinds, self.instances = {}, {}, {}, []
         self.containers = {}
         for kind in tables.MAKERS:
             self.containers[kind] = []
         self.floats, self.frozen, self.texts = graph.floats, graph.frozen, graph.strings
-        self.lengths, self.parts_of = graph.lengths, graph.parts
         self.numbers, self.arrays, self.chunks = graph.integers, graph.arrays, graph.chunks
 
     def take(self, root, /):
@@ -98,15 +161,16 @@ cdef class Walk:
         """
         graph = self.graph
         graph.root = self.code(root)
-        cdef list raw = [], done = [], rows, columns, joined
+        cdef list raw = [], done = [], columns, joined
+        cdef int number
         progress = True
         while progress:
             progress = False
             for kind, things in self.containers.items():
-                rows = graph.mutable[kind]
-                for thing in things[len(rows):]:
+                number = kind
+                for thing in things[self.sizes[number].count:]:
                     progress = True
-                    rows.append(self.row(thing, kind in tables.MAPS))
+                    self.row(number, thing, kind in tables.MAPS)
             i = 0
             while i < len(self.instances):
                 instances = self.instances[i]
@@ -126,21 +190,26 @@ cdef class Walk:
         for columns in raw:
             joined = []
             for parts in columns:
-                joined.append(np.concatenate(parts))
+                joined.append(np.concatenate(parts) if len(parts) > 1 else parts[0])
             graph.columns.append(joined)
+        graph.lengths, graph.parts = array_of(&self.lengths), array_of(&self.parts_of)
+        for kind in self.containers:
+            number = kind
+            graph.mutable[kind] = array_of(&self.sizes[number]), array_of(&self.rows[number])
         for thing in self.containers[tables.DEQUE]:
             graph.bounds.append(-1 if thing.maxlen is None else thing.maxlen)
 
-    cdef list row(self, thing, bint pairs):
-        cdef list codes = []
+    cdef int row(self, int kind, thing, bint pairs) except -1:
+        cdef Codes* codes = &self.rows[kind]
+        cdef Py_ssize_t before = codes.count
         if pairs:
             for key, value in thing.items():
-                codes.append(self.code(key))
-                codes.append(self.code(value))
+                push(codes, self.code(key))
+                push(codes, self.code(value))
         else:
             for value in thing:
-                codes.append(self.code(value))
-        return codes
+                push(codes, self.code(value))
+        return push(&self.sizes[kind], codes.count - before)
 
     cdef take_columns(self, names, list things, list columns):
         cdef Py_ssize_t i
@@ -160,8 +229,8 @@ cdef class Walk:
             return
         bulk = getattr(type(things[0]), "__columns__", None)     # a class may tell all values at once
         told = set(names)
-        for thing in () if bulk is not None else things:
-            assert getattr(thing, "__dict__", {}).keys() <= told, f"{type(thing).__name__}: not all have the same attributes {names}"
+        for thing in things if bulk is None and hasattr(things[0], "__dict__") else ():
+            assert thing.__dict__.keys() <= told, things[0]
         values = {} if bulk is None else bulk(things)
         for k, name in enumerate(names):
             if type(values.get(name)) is np.ndarray:
@@ -213,23 +282,54 @@ cdef class Walk:
             return known
         if kind is bool:
             return (2 if value else 1) << 8 | CONSTANT
-        key = place_of(value)
-        known = self.seen.get(key)
-        if known is not None:
-            return known
-        known = None if kind is tuple else self.given.get(key)
-        if known is None:
-            known = self.fresh(value, kind)
-        self.seen[key] = known
-        self.alive.append(value)
-        return known
+        small = self.seen[self.place_of(<PyObject*> value)].code - 1
+        if small < 0:
+            small = self.fresh(value, kind)
+            self.meet(value, small)
+        return small
+
+    cdef Py_ssize_t place_of(self, PyObject* thing) noexcept:
+        """Where an object is in the table, or would be."""
+        # Neighbours in memory are neighbours here.  Four places lie together; from one four to the next it goes as in a dict:
+        # once `number` is 0, ``5 * i + 1`` passes through all of them, so a free place is found.
+        cdef size_t number = <size_t> thing >> 4, four = number >> 2, at = number & 3, step = 0
+        four &= (<size_t> 1 << self.bits - 2) - 1
+        while self.seen[four << 2 | at].thing != NULL and self.seen[four << 2 | at].thing != thing:
+            step += 1
+            at = at + 1 & 3
+            if not step & 3:
+                number >>= 5
+                four = 5 * four + number + 1 & (<size_t> 1 << self.bits - 2) - 1
+        return <Py_ssize_t> (four << 2 | at)
+
+    cdef int meet(self, value, long long code) except -1:
+        """Keep an object with its code."""
+        cdef Met* old = self.seen
+        cdef Py_ssize_t i, at
+        if 3 * self.met >= <Py_ssize_t> 2 << self.bits:
+            self.seen = <Met*> calloc(<size_t> 2 << self.bits, sizeof(Met))
+            if self.seen == NULL:
+                self.seen = old
+                raise MemoryError
+            self.bits += 1
+            for i in range(<Py_ssize_t> 1 << self.bits - 1):
+                if old[i].thing != NULL:
+                    self.seen[self.place_of(old[i].thing)] = old[i]
+            free(old)
+        at = self.place_of(<PyObject*> value)
+        if self.seen[at].thing == NULL:
+            Py_INCREF(value)
+            self.met += 1
+        self.seen[at].thing, self.seen[at].code = <PyObject*> value, code + 1     # 0 where nothing is
+        return 0
 
     cdef long long fresh(self, value, kind) except -1:
         """The code of what was not met before."""
+        if kind is self.latest:
+            self.of_latest.append(value)
+            return <long long> (len(self.of_latest) - 1) << 8 | self.code_of_latest
         if kind is tuple:
             return self.parts(TUPLE, value)
-        if kind in self.kinds:
-            return self.instance(value, kind)
         if kind in self.replaced:
             return self.replaced[kind]
         if kind in self.known:
@@ -261,15 +361,17 @@ cdef class Walk:
 
     cdef long long parts(self, tag, values) except -1:
         """The code of an immutable container, after those of its parts."""
-        cdef list codes = []
+        cdef Py_ssize_t first = self.open.count, i
         Py_EnterRecursiveCall(" in an image")
         try:
             for value in values:
-                codes.append(self.code(value))
+                push(&self.open, self.code(value))
         finally:
             Py_LeaveRecursiveCall()
-        self.parts_of.extend(codes)
-        self.lengths.append(len(codes))
+        for i in range(first, self.open.count):
+            push(&self.parts_of, self.open.at[i])
+        push(&self.lengths, self.open.count - first)
+        self.open.count = first
         self.frozen.append(tag)
         return <long long> (len(self.frozen) - 1) << 8 | FROZEN
 
@@ -281,9 +383,8 @@ cdef class Walk:
             self.graph.classes.append(kind)
             names = None if tables.stateful(kind) else list(dict.fromkeys((*slots_of(kind), *getattr(value, "__dict__", ()))))
             self.graph.names.append(names)
-        things = self.instances[index]
-        things.append(value)
-        return <long long> (len(things) - 1) << 8 | FIRST_CLASS + <long long> index
+        self.latest, self.of_latest, self.code_of_latest = kind, self.instances[index], FIRST_CLASS + <long long> index
+        return self.fresh(value, kind)
 
 
 cdef carried(text):

@@ -264,7 +264,7 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[Line]:
             "most": record.most,
         }
         yield line | _told(user=_plain(job.user), gang=job.gang, deadline=job.deadline) | _wanted(closed=job.closed)
-    groups = [group for record in cluster.jobs.values() for group in record.groups.values()]
+    groups = [group for record in cluster.jobs.values() for group in record.each_group()]
     for group in sorted(groups, key=lambda group: group.serial):
         line = {
             "is": "group",

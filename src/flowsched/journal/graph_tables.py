@@ -43,6 +43,7 @@ MAKERS: dict[int, Callable[[], Any]] = {LIST: list, DICT: dict, SET: set, DEQUE:
 MAPS = (DICT, ORDERED)
 DTYPES = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f4 f8".split())
 _MOST_CLASSES = 256 - FIRST_CLASS
+_NONE: Codes = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +106,12 @@ class Graph:
         codes of all objects of this class.
     strings, integers, floats, chunks, arrays : sequence
         The values of these kinds; chunks are bytes.
-    frozen, lengths, parts : list
-        Immutable containers: which one each is, how many parts it has, and the codes of the parts of all, one after the other.
-    mutable : dict of int to list of list of int
-        By kind of mutable containers, the codes of the parts of each.
+    frozen : list
+        Immutable containers: which one each is.
+    lengths, parts : numpy.ndarray
+        How many parts each of them has, and the codes of the parts of all, one after the other.
+    mutable : dict of int to (numpy.ndarray, numpy.ndarray)
+        By kind of mutable containers, the same.
     bounds : list of int
         The largest length of each deque, -1 without one.
     made : dict of type to sequence
@@ -128,9 +131,9 @@ class Graph:
     chunks: list[bytes] = field(default_factory=list)
     arrays: list[NDArray[Any]] = field(default_factory=list)
     frozen: list[Any] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    parts: list[int] = field(default_factory=list)
-    mutable: dict[int, list[list[int]]] = field(default_factory=lambda: {kind: [] for kind in MAKERS})
+    lengths: Codes = field(default_factory=lambda: _NONE)
+    parts: Codes = field(default_factory=lambda: _NONE)
+    mutable: dict[int, tuple[Codes, Codes]] = field(default_factory=lambda: dict.fromkeys(MAKERS, (_NONE, _NONE)))
     bounds: list[int] = field(default_factory=list)
     made: dict[type, Sequence[Any]] = field(default_factory=dict)
 
@@ -140,28 +143,22 @@ class Graph:
 
     def pieces(self) -> list[Piece]:
         """Return `write` in pieces, which are to be joined before anything changes: most are views of arrays."""
-        arrays: list[NDArray[Any]] = [*self.arrays, np.array(self.floats, np.float64)]
-
-        def rows(lists: Sequence[list[int]]) -> None:
-            lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-            arrays.extend((lengths, np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))))
-
+        arrays: list[NDArray[Any]] = [*self.arrays, np.array(self.floats, np.float64), self.lengths, self.parts]
         called = {
-            tag: tag if isinstance(tag, int) else [self.schema.name_of(tag[0]), tag[1]] for tag in set(self.frozen)
+            tag: _json(tag if isinstance(tag, int) else [self.schema.name_of(tag[0]), tag[1]])
+            for tag in set(self.frozen)
         }
-        arrays += (np.array(self.lengths, np.int64), np.array(self.parts, np.int64))
-        for lists in self.mutable.values():
-            rows(lists)
-        for columns in self.columns:
-            arrays += columns
+        arrays += chain.from_iterable(self.mutable.values())
+        arrays += chain.from_iterable(self.columns)
         shapes = [[array.dtype.str[1:], *array.shape] for array in arrays]
         head = {
             "root": self.root, "classes": [self.schema.name_of(kind) for kind in self.classes], "names": self.names,
             "strings": self.strings, "integers": self.integers, "chunks": [chunk.hex() for chunk in self.chunks],
-            "given": list(self.given), "frozen": list(map(called.__getitem__, self.frozen)), "bounds": self.bounds,
-            "own": len(self.arrays), "arrays": shapes,
+            "given": list(self.given),
         }  # fmt: skip
-        text = json.dumps(head, separators=(",", ":")).encode("ascii")
+        tags = ",".join(map(called.__getitem__, self.frozen))  # so many that the encoder would take three times as long
+        rest = {"bounds": self.bounds, "own": len(self.arrays), "arrays": shapes}
+        text = f'{_json(head)[:-1]},"frozen":[{tags}],{_json(rest)[1:]}'.encode("ascii")
         return [len(text).to_bytes(8, "little"), text, *map(_bytes_of, arrays)]
 
     @classmethod
@@ -193,7 +190,7 @@ class Graph:
         if len(graph.lengths) != len(graph.frozen):
             raise ValueError("the lengths of a table are not those of its entries")
         for kind in graph.mutable:
-            graph.mutable[kind] = _rows(rest)
+            graph.mutable[kind] = _lengths_and_codes(rest)
         graph.bounds = head["bounds"]
         graph.classes = [schema.by_name[name] for name in head["classes"]]
         graph.names = head["names"]
@@ -205,6 +202,10 @@ class Graph:
             graph.columns.append([next(rest) for _ in range(1 if names is None else len(names) + (not names))])
         rest.end()
         return graph
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
@@ -259,21 +260,16 @@ class _Rest:
             raise ValueError("there are more arrays than are told")
 
 
-def _lengths_and_codes(arrays: _Rest) -> tuple[list[int], list[int]]:
-    lengths, codes = vector(next(arrays), "i8"), vector(next(arrays), "i8").tolist()
+def _lengths_and_codes(arrays: _Rest) -> tuple[Codes, Codes]:
+    lengths, codes = vector(next(arrays), "i8"), vector(next(arrays), "i8")
     if (len(lengths) and (lengths.min() < 0 or lengths.max() > len(codes))) or lengths.sum() != len(codes):
         raise ValueError("the lengths of a table do not add up")
-    return lengths.tolist(), codes
+    return lengths, codes
 
 
-def _rows(arrays: _Rest) -> list[list[int]]:
-    lengths, codes = _lengths_and_codes(arrays)
-    return list(slices(lengths, codes))
-
-
-def slices(lengths: list[int], codes: list[int]) -> Iterator[list[int]]:
+def slices(lengths: Codes, codes: Codes) -> Iterator[list[int]]:
     """Yield pieces of these lengths, one after the other."""
-    end = 0
-    for length in lengths:
+    end, of_all = 0, codes.tolist()
+    for length in lengths.tolist():
         start, end = end, end + length
-        yield codes[start:end]
+        yield of_all[start:end]

@@ -89,7 +89,7 @@ class _Making:
         graph, tables = self.graph, self.tables
         bounds = graph.bounds
         for kind, rows in graph.mutable.items():
-            tables[kind] = [MAKERS[kind]() for _ in rows]
+            tables[kind] = [MAKERS[kind]() for _ in range(len(rows[0]))]
         if len(bounds) != len(tables[DEQUE]):
             raise ValueError("lengths of deques expected")
         tables[DEQUE] = [deque(maxlen=None if most == -1 else bounded(most, 2**62)) for most in bounds]
@@ -117,7 +117,7 @@ class _Making:
                 for thing, value in zip(things, self._values(column.tolist()), strict=True):
                     put(thing, name, value)
         for kind, rows in graph.mutable.items():
-            for thing, codes in zip(tables[kind], rows, strict=True):
+            for thing, codes in zip(tables[kind], slices(*rows), strict=True):
                 values = self._values(codes)
                 if kind in MAPS:
                     thing.update(zip(values[::2], values[1::2], strict=True))

@@ -132,7 +132,7 @@ def _most_moves(cluster: Cluster) -> int:
 
 def _nodes(cluster: Cluster) -> int:
     """About twice as many nodes as the network has."""
-    groups = sum(len(job.groups) for job in cluster.jobs.values())
+    groups = sum(len(job.each_group()) for job in cluster.jobs.values())
     racks = len({record.rack for record in cluster.machines.values()}) + len(cluster.machines) // 64
     return 2 * (2 + len(cluster.machines) + 2 * groups + len(cluster.jobs) + len(cluster.by_class) * (1 + racks))
 

@@ -186,7 +186,7 @@ def _standing(job: JobRecord) -> tuple[int, int]:
 
 
 def _groups(job: JobRecord) -> Iterable[Group]:
-    return job.groups.values()
+    return job.each_group()
 
 
 def _running(job: JobRecord) -> int:

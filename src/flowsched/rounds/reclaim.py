@@ -61,7 +61,7 @@ def _rows(check: AdmissionCheck, owner: dict[JobRecord, int]) -> list[int]:
 
 def _groups(members: list[JobRecord]) -> Iterator[Group]:
     """Yield groups that wait: the best priority first, then the oldest."""
-    groups = [group for job in members if job.job.gang is None for group in job.groups.values() if group.waiting]
+    groups = [group for job in members if job.job.gang is None for group in job.each_group() if group.waiting]
     yield from sorted(groups, key=lambda group: (group.cls.priority, group.waiting[0].turn))
 
 

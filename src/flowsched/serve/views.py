@@ -98,7 +98,7 @@ def _users(cluster: Cluster, shares: Any) -> list[Row]:
             user = job.job.user
             used = amounts.setdefault(user, np.zeros(len(cluster.resources.names), np.int64))
             count = counts.setdefault(user, [0, 0])
-            for group in job.groups.values():
+            for group in job.each_group():
                 running = group.tasks - len(group.waiting)
                 used += running * group.cls.demand
                 count[0] += running

@@ -177,7 +177,7 @@ def _line(cluster: Cluster) -> list[_Unit]:
     units = [_Unit([task], task.duration) for task in single]
     for job in jobs:
         lack = lacking(job)
-        tasks = sorted(task for group in job.groups.values() for task in group.waiting)
+        tasks = sorted(task for group in job.each_group() for task in group.waiting)
         if len(tasks) >= lack:
             units.append(_Unit(tasks[:lack], max(task.duration for task in tasks[:lack])))
             units += [_Unit([task], task.duration) for task in tasks[lack:]]

@@ -53,7 +53,7 @@ class Shares:
         if not self._counted:
             self._counted = True
             for job in self._cluster.jobs.values():
-                for group in job.groups.values():
+                for group in job.each_group():
                     if running := group.tasks - len(group.waiting):
                         self._add(group, running)
 

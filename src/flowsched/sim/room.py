@@ -115,7 +115,7 @@ def first(room: Room, cls: TaskClass, columns: Ints) -> Floats:
 def lacking(job: JobRecord) -> int:
     """Return how many tasks of a job must start together: 1, or those that its gang lacks."""
     gang = job.gang_size
-    return 1 if gang <= 1 else max(gang - len(job.tasks) + sum(len(g.waiting) for g in job.groups.values()), 1)
+    return 1 if gang <= 1 else max(gang - len(job.tasks) + sum(len(g.waiting) for g in job.each_group()), 1)
 
 
 def together(group: Group) -> list[TaskRecord] | None:
@@ -123,5 +123,5 @@ def together(group: Group) -> list[TaskRecord] | None:
     lack = lacking(group.job)
     if lack == 1:
         return [group.waiting[0]]
-    tasks = sorted(task for g in group.job.groups.values() for task in g.waiting)[:lack]
+    tasks = sorted(task for g in group.job.each_group() for task in g.waiting)[:lack]
     return tasks if len(tasks) == lack else None
