@@ -109,7 +109,7 @@ cdef extern from *:
     static int fs_low_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return (int)i; }
     static int fs_high_bit(uint64_t x) { unsigned long i; _BitScanReverse64(&i, x); return (int)i; }
     #else
-    #define fs_fetch(p) __builtin_prefetch(p, 1)
+    #define fs_fetch(p) do { __builtin_prefetch(p, 1); __asm__ volatile(""); } while (0)    /* else a function that only fetches is left out */
     #define fs_take(p) (!__atomic_exchange_n((p), 1, __ATOMIC_ACQUIRE))
     #define fs_give(p) __atomic_store_n((p), 0, __ATOMIC_RELEASE)
     static inline int fs_low_bit(uint64_t x) { return __builtin_ctzll(x); }
@@ -192,6 +192,7 @@ cdef enum:
     TRY_FIRST = 8      # solves until the way that seems worse is tried again, at first and at most
     TRY_LAST = 1024
     AHEAD = 4          # nodes whose memory is fetched before their turn
+    STEPS = 4          # in which that of a node that goes is fetched
     BLOCK = 32         # arcs whose memory is fetched at once
 
 cdef enum:
@@ -270,6 +271,11 @@ cdef int32_t class_size(int32_t index) noexcept nogil:
     return (9 + (index - 17) % 8) << ((index - 17) // 8 + 1)
 
 
+cdef int32_t roomy(int32_t degree, int32_t size) noexcept nogil:
+    """Index of the class for so many half-arcs when a block of this size has become too small: a few to come need not move it again."""
+    return size_class(max(degree, size + min(size >> 2, 4)))
+
+
 @cython.final
 cdef class Network:
     """Residual network in flat arrays; ids are dense and reused after removal (see the head of this file)."""
@@ -287,10 +293,11 @@ cdef class Network:
     cdef unsigned char[::1] listed # 1 if in `active`
     # -- by half-arc code -----------------------------------------------------------------------------------
     cdef int64_t[::1] res          # residual capacity
-    cdef int32_t[::1] pos          # where it stands: half[pos[h]].code == h; pos[2k] == -1: arc id k is free, pos[2k+1] the next free one
+    cdef int32_t[::1] pos          # where it stands: half[pos[h]].code == h; pos[2k] == -1: arc id k is free
     # -- by arc id ------------------------------------------------------------------------------------------
     cdef int32_t[::1] alog         # index in the journal of flows, -1 if the flow is that of the last solution
     cdef int64_t[::1] low          # lower bound; of length 0 while all are 0
+    cdef int32_t[::1] free         # free ids, the next to be given last: free[:m - live_arcs]
     # -- the arena of adjacency blocks ----------------------------------------------------------------------
     cdef Half[::1] half
     cdef int32_t[::1] spare        # first free block by size class, linked through half[first].head
@@ -308,7 +315,7 @@ cdef class Network:
     # -- counts ---------------------------------------------------------------------------------------------
     cdef int32_t n, m              # ids ever used: 0..n-1, 0..m-1
     cdef int32_t live_nodes, live_arcs
-    cdef int32_t free_node, free_arc
+    cdef int32_t free_node
     cdef int32_t nactive
     cdef int64_t supply_sum
     cdef int64_t volume            # sum of |supply| and of lower bounds: bounds every excess
@@ -368,7 +375,7 @@ cdef class Network:
         cdef int i
         self.none32, self.none64 = _zeros(0, np.int32), _zeros(0, np.int64)
         self.pot = self.exc = self.sup = self.res = self.low = self.known = self.none64
-        self.mark = self.active = self.plog = self.pos = self.alog = self.cycle = self.news = self.astray = self.none32
+        self.mark = self.active = self.plog = self.pos = self.alog = self.free = self.cycle = self.news = self.astray = self.none32
         self.node, self.label, self.half, self.listed = _zeros(0, NODE), _zeros(0, LABEL), _zeros(0, HALF), _zeros(0, np.uint8)
         self.order = _zeros(2, np.int32)
         self.record = _zeros(WAYS * SIZES, np.int64)
@@ -379,7 +386,7 @@ cdef class Network:
         self.jarc, self.jflow = _zeros(16, np.int32), _zeros(16, np.int64)
         self.jnode, self.jpot = _zeros(16, np.int32), _zeros(16, np.int64)
         self.unsaturable = _zeros(4, np.int32)
-        self.free_node = self.free_arc = self.hub = -1
+        self.free_node = self.hub = -1
         self.budget = 3000
         self.patience = -1
 
@@ -430,6 +437,15 @@ cdef class Network:
         elif bounded and not low.shape[0]:
             low = _zeros(size, np.int64)
         self.low = low
+        return 0
+
+    cdef int grow_free(self, int64_t more) except -1:
+        """Make room for so many more free ids of arcs."""
+        cdef int64_t size = self.m - self.live_arcs + more
+        cdef int32_t[::1] free
+        if size > self.free.shape[0]:
+            free = _grown(self.free, max(size, 2 * self.free.shape[0]))
+            self.free = free
         return 0
 
     cdef int grow_half(self, int64_t wanted) except -1:
@@ -507,12 +523,12 @@ cdef class Network:
 
     # == adjacency ============================================================================================
 
-    cdef int reserve(self, int32_t v, int32_t degree) except -1 nogil:
+    cdef int reserve(self, int32_t v, int32_t degree) noexcept nogil:
         """Make v's block large enough for `degree` half-arcs; the arena has room for it."""
         cdef int32_t k, first, old = self.node[v].first, size = self.node[v].size, i
         if degree <= size:
             return 0
-        k = size_class(degree)
+        k = roomy(degree, size)
         if self.spare[k] >= 0:
             first = self.spare[k]
             self.spare[k] = self.half[first].head
@@ -527,25 +543,25 @@ cdef class Network:
         self.node[v].size = class_size(k)
         return 0
 
-    cdef int free_block(self, int32_t first, int32_t size) except -1 nogil:
+    cdef int free_block(self, int32_t first, int32_t size) noexcept nogil:
         if size:
             self.half[first].head = self.spare[size_class(size)]
             self.spare[size_class(size)] = first
         return 0
 
-    cdef inline int place(self, int32_t at, Half rec) except -1 nogil:
+    cdef inline int place(self, int32_t at, Half rec) noexcept nogil:
         self.half[at] = rec
         self.pos[rec.code] = at
         return 0
 
-    cdef inline int state(self, int32_t h) except -1 nogil:
+    cdef inline int state(self, int32_t h) noexcept nogil:
         """0 residual, 1 both, 2 only the mate, 3 neither: the region of the adjacency block."""
         if self.res[h] > 0:
             return 1 if self.res[h ^ 1] > 0 else 0
         return 2 if self.res[h ^ 1] > 0 else 3
 
-    cdef int shift(self, int32_t v, int32_t h, int before, int after) except -1 nogil:
-        """Move half-arc h of v from region `before` of its block to region `after`; 4 is outside."""
+    cdef int shift(self, int32_t v, int32_t h, int before, int after) noexcept nogil:
+        """Move half-arc h of v from region `before` of its block to region `after`; after region 3 it is outside."""
         cdef int32_t first = self.node[v].first, hole = self.pos[h], last
         cdef Half rec = self.half[hole]
         cdef int r
@@ -565,21 +581,29 @@ cdef class Network:
             self.place(hole, rec)
         return 0
 
-    cdef int lay(self, int32_t v) except -1 nogil:
+    cdef int lay(self, int32_t v) noexcept nogil:
         """Let v's block have the size for all half-arcs to come."""
         cdef int32_t more = self.node[v].want
         self.node[v].want = 0
         return self.reserve(v, self.node[v].d[3] + (more if more > 0 else -more))
 
-    cdef inline int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost) except -1 nogil:
-        """Append half-arc h to v's block, in the region of its state."""
+    cdef int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost, int state) noexcept nogil:
+        """Put half-arc h into v's block, in the region of its state."""
+        cdef int32_t hole, last
         cdef Half rec
+        cdef int r
         if self.node[v].want:
             self.lay(v)
         rec.cost, rec.head, rec.code = cost, head, h
-        self.place(self.node[v].first + self.node[v].d[3], rec)
-        self.shift(v, h, 4, self.state(h))
-        return 0
+        hole = self.node[v].first + self.node[v].d[3]
+        self.node[v].d[3] += 1
+        for r in range(2, state - 1, -1):
+            last = self.node[v].first + self.node[v].d[r]
+            self.node[v].d[r] += 1
+            if last != hole:
+                self.place(hole, self.half[last])
+                hole = last
+        return self.place(hole, rec)
 
     cdef inline int32_t head(self, int32_t h) except -1 nogil:
         return self.half[self.pos[h]].head
@@ -880,9 +904,11 @@ cdef class Network:
             want[tail[i]] += 1
             want[head[i]] += 1
         for i in range(self.n):
+            if not want[i]:
+                continue
             degree = self.node[i].d[3] + want[i]
-            if want[i] and degree > self.node[i].size:
-                room += class_size(size_class(degree))
+            if degree > self.node[i].size:
+                room += class_size(roomy(degree, self.node[i].size))
         return room
 
     cdef inline int64_t block_of(self, int32_t v) except -1 nogil:
@@ -892,14 +918,14 @@ cdef class Network:
             return 0
         self.node[v].want = -more
         more += self.node[v].d[3]
-        return class_size(size_class(more)) if more > self.node[v].size else 0
+        return class_size(roomy(more, self.node[v].size)) if more > self.node[v].size else 0
 
     cdef int more_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                        const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
         """Add arcs; `ids` gets theirs."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
-        cdef int64_t cap, lo, bound, huge = 0
+        cdef int64_t cap, lo, bound, huge = 0, left = self.m - self.live_arcs
         cdef int32_t[::1] want
         cdef bint bulk = k > 1000 and k > self.n // 8       # then the blocks are laid out in the order of the nodes
         self.check_nodes(tail, "tail")
@@ -927,24 +953,16 @@ cdef class Network:
             if want[i]:
                 self.reserve(<int32_t>i, self.node[i].d[3] + want[i])
         for i in range(k):
-            if i + 2 * AHEAD < k:
-                fs_fetch(&self.node[head[i + 2 * AHEAD]])
-                fs_fetch(&self.node[head[i + 2 * AHEAD]].d[3])
-            if i + AHEAD < k:
-                v = <int32_t>head[i + AHEAD]
-                self.fetch_half(self.node[v].first + self.node[v].d[3])
-            if self.free_arc >= 0:
-                a = self.free_arc
-                self.free_arc = self.pos[2 * a + 1]
-                if self.free_arc >= 0:
-                    fs_fetch(&self.pos[2 * self.free_arc])
-                    fs_fetch(&self.res[2 * self.free_arc])
-                    fs_fetch(&self.alog[self.free_arc])
+            if left:
+                left -= 1
+                ids[i] = self.free[left]
             else:
-                a = self.m
+                ids[i] = self.m
                 self.m += 1
-            ids[i] = a
-            u, v = <int32_t>tail[i], <int32_t>head[i]
+        for i in range(k):
+            if i % BLOCK == 0:
+                self.fetch_room(&head[i], &ids[i], min(BLOCK, k - i))
+            a, u, v = <int32_t>ids[i], <int32_t>tail[i], <int32_t>head[i]
             lo = lower[i] if lower.shape[0] else 0
             cap = min(capacity[i], CINF)
             self.alog[a] = -1
@@ -952,13 +970,14 @@ cdef class Network:
                 self.low[a] = 0
             self.res[2 * a] = cap
             self.res[2 * a + 1] = 0
-            self.attach(u, 2 * a, v, cost[i])
-            self.attach(v, 2 * a + 1, u, -cost[i])
+            self.attach(u, 2 * a, v, cost[i], 0 if cap else 3)
+            self.attach(v, 2 * a + 1, u, -cost[i], 2 if cap else 3)
             if lo:
                 self.raise_lower(a, lo)
         self.live_arcs += k
         for i in range(k):
-            self.restore_optimality(<int32_t>(2 * ids[i]))
+            if cost[i] + self.pot[tail[i]] - self.pot[head[i]] < 0:
+                self.restore_optimality(<int32_t>(2 * ids[i]))
         return 0
 
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1:
@@ -972,91 +991,128 @@ cdef class Network:
         self.volume += lower - old
         return 0
 
-    cdef int drop_arc(self, int32_t a, int32_t gone) except -1:
-        """Remove an arc; the block of a node that is `gone` stays as it is."""
-        cdef int32_t u = self.tail(2 * a), v = self.head(2 * a)
+    cdef int drop_arc(self, int32_t h, int32_t u, Half rec) except -1:
+        """Remove the arc of half-arc h, which stood at u as `rec`, and no longer stands there."""
+        cdef int32_t a = h >> 1
         cdef int64_t flow = self.flow_of(a)
         if flow:
-            self.book(u, flow)
-            self.book(v, -flow)
-            fs_muladd(&self.cost_hi, &self.cost_lo, -flow, self.half[self.pos[2 * a]].cost)
+            fs_muladd(&self.cost_hi, &self.cost_lo, flow, rec.cost if h & 1 else -rec.cost)
+            self.book(rec.head, flow if h & 1 else -flow)
+            self.book(u, -flow if h & 1 else flow)
         if self.low.shape[0]:
             self.volume -= self.low[a]
             self.low[a] = 0
-        if u != gone:
-            self.shift(u, 2 * a, self.state(2 * a), 4)
-        if v != gone:
-            self.shift(v, 2 * a + 1, self.state(2 * a + 1), 4)
+        if self.pos[h ^ 1] >= 0:
+            self.shift(rec.head, h ^ 1, self.state(h ^ 1), 4)
         if self.alog[a] >= 0:
             self.jarc[self.alog[a]] = -1
             self.alog[a] = -1
-        self.pos[2 * a] = -1
-        self.pos[2 * a + 1] = self.free_arc
-        self.free_arc = a
+        self.pos[2 * a] = self.pos[2 * a + 1] = -1
+        self.free[self.m - self.live_arcs] = a
         self.live_arcs -= 1
         return 0
 
     def remove_arcs(self, const int64_t[::1] arcs, /):
         cdef Py_ssize_t i
+        cdef int32_t h, u
+        cdef Half rec
         self.take()
         try:
             self.check_arcs(arcs, "arcs")
             _unique(arcs, "arcs")
+            self.grow_free(arcs.shape[0])
             self.reshape()
             for i in range(arcs.shape[0]):
-                self.drop_arc(<int32_t>arcs[i], -1)
+                if i % BLOCK == 0:
+                    self.fetch_arcs(&arcs[i], min(BLOCK, arcs.shape[0] - i))
+                h = <int32_t>(2 * arcs[i])
+                u, rec = self.tail(h), self.half[self.pos[h]]
+                self.shift(u, h, self.state(h), 4)
+                self.drop_arc(h, u, rec)
         finally:
             self.give()
 
-    cdef inline int fetch_half(self, int64_t at) except -1 nogil:
+    cdef inline int fetch_half(self, int64_t at) noexcept nogil:
         if 0 <= at < self.half.shape[0]:
             fs_fetch(&self.half[at])
         return 0
 
-    cdef int fetch_block(self, int32_t v) except -1 nogil:
-        """Fetch the positions of the mates of a node's half-arcs: removing them is a chain of cache misses otherwise."""
-        cdef int32_t i
-        for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-            fs_fetch(&self.pos[self.half[i].code & ~1])
-            fs_fetch(&self.node[self.half[i].head])
+    cdef int fetch_gone(self, const int64_t *nodes, Py_ssize_t k, Py_ssize_t i) noexcept nogil:
+        """Fetch what removing the nodes after the i-th reads, each address when that at which it stands has come: it is a chain of cache misses otherwise."""
+        cdef int step
+        cdef int32_t v, w, h, at
+        cdef Py_ssize_t j
+        for step in range(STEPS):
+            j = i + 2 * (STEPS - step)
+            if not 0 <= j < k:
+                continue
+            v = <int32_t>nodes[j]
+            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].d[3], LOW_DEGREE)):
+                if step == 0:
+                    fs_fetch(&self.half[at])
+                    continue
+                h, w = self.half[at].code, self.half[at].head
+                if step == 1:
+                    fs_fetch(&self.pos[h & ~1])
+                    fs_fetch(&self.res[h & ~1])
+                    fs_fetch(&self.node[w])
+                    fs_fetch(&self.alog[h >> 1])
+                elif step == 2:
+                    fs_fetch(&self.half[self.pos[h ^ 1]])
+                    self.fetch_half(self.node[w].first + self.node[w].d[2] - 1)
+                elif self.node[w].d[2] > 0:
+                    fs_fetch(&self.pos[self.half[self.node[w].first + self.node[w].d[2] - 1].code])
         return 0
 
-    cdef int fetch_ends(self, int32_t v) except -1 nogil:
-        """Fetch what a walk from v reads first; v may have been removed since it got its excess."""
-        cdef int32_t i
-        if self.node[v].d[3] <= 0:
-            return 0
-        for i in range(self.node[v].first, self.node[v].first + min(self.node[v].d[2], LOW_DEGREE)):
-            fs_fetch(&self.pot[self.half[i].head])
-            fs_fetch(&self.node[self.half[i].head])
+    cdef int fetch_room(self, const int64_t *head, const int64_t *ids, Py_ssize_t k) noexcept nogil:
+        """Fetch what adding k arcs writes."""
+        cdef Py_ssize_t j
+        cdef int32_t v
+        for j in range(k):
+            v = <int32_t>head[j]
+            self.fetch_half(self.node[v].first + self.node[v].d[3])
+            fs_fetch(&self.pos[2 * ids[j]])
+            fs_fetch(&self.res[2 * ids[j]])
+            fs_fetch(&self.alog[ids[j]])
         return 0
 
-    cdef int fetch_arcs(self, const int64_t[::1] arcs, Py_ssize_t i) except -1 nogil:
-        """Fetch the halves of the arcs from the i-th on, and then their ends, once for each block of them."""
-        cdef Py_ssize_t j, end = min(i + BLOCK, arcs.shape[0])
+    cdef inline int32_t due(self, int32_t i, int sign) noexcept nogil:
+        """The node active[i] if there is something to be sent from it, else -1."""
+        return self.active[i] if i < self.nactive and self.exc[self.active[i]] * sign > 0 else -1
+
+    cdef int fetch_turn(self, int32_t i, int sign) noexcept nogil:
+        """Fetch what the walks from active[i:] read first, each address when that at which it stands has come."""
+        cdef int32_t v, at
+        if i + 4 * AHEAD < self.nactive:
+            v = self.active[i + 4 * AHEAD]
+            fs_fetch(&self.node[v])
+            fs_fetch(&self.exc[v])
+            fs_fetch(&self.pot[v])
+        v = self.due(i + 2 * AHEAD, sign)
+        if v >= 0:
+            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].d[2], LOW_DEGREE), 4):
+                fs_fetch(&self.half[at])
+        v = self.due(i + AHEAD, sign)
+        if v >= 0:
+            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].d[2], LOW_DEGREE)):
+                fs_fetch(&self.pot[self.half[at].head])
+                fs_fetch(&self.node[self.half[at].head])
+        return 0
+
+    cdef int fetch_arcs(self, const int64_t *arcs, Py_ssize_t k) noexcept nogil:
+        """Fetch the halves of k arcs, and then their ends."""
+        cdef Py_ssize_t j
         cdef int32_t p, q
-        if i % BLOCK:
-            return 0
-        for j in range(i, end):
+        for j in range(k):
             fs_fetch(&self.half[self.pos[2 * arcs[j]]])
             fs_fetch(&self.half[self.pos[2 * arcs[j] + 1]])
             fs_fetch(&self.res[2 * arcs[j]])
-        for j in range(i, end):
+        for j in range(k):
             p, q = self.half[self.pos[2 * arcs[j]]].head, self.half[self.pos[2 * arcs[j] + 1]].head
             fs_fetch(&self.pot[p])
             fs_fetch(&self.pot[q])
             fs_fetch(&self.node[p])
             fs_fetch(&self.node[q])
-        return 0
-
-    cdef int fetch_mates(self, int32_t v) except -1 nogil:
-        cdef int32_t i, h, w
-        for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-            h, w = self.half[i].code, self.half[i].head
-            fs_fetch(&self.half[self.pos[h ^ 1]])
-            self.fetch_half(self.node[w].first + self.node[w].d[2] - 1)
-            fs_fetch(&self.res[h & ~1])
-            fs_fetch(&self.alog[h >> 1])
         return 0
 
     def remove_nodes(self, const int64_t[::1] nodes, /):
@@ -1069,23 +1125,29 @@ cdef class Network:
     cdef int fewer_nodes(self, const int64_t[::1] nodes) except -1:
         cdef Py_ssize_t i
         cdef int32_t v, k
+        cdef int64_t degrees = 0
+        cdef Half rec
         self.check_nodes(nodes, "nodes")
         self.next_stamp()
         for i in range(nodes.shape[0]):
             if self.mark[nodes[i]] == self.stamp:
                 raise InputError(f"nodes[{i}]: {nodes[i]} occurs twice")
             self.mark[nodes[i]] = self.stamp
+            degrees += self.node[nodes[i]].d[3]
+        self.grow_free(min(degrees, self.live_arcs))
         self.reshape()
-        for i in range(min(nodes.shape[0], AHEAD)):
-            self.fetch_block(<int32_t>nodes[i])
-        for i in range(nodes.shape[0]):
-            if i + AHEAD < nodes.shape[0]:
-                self.fetch_block(<int32_t>nodes[i + AHEAD])
+        for i in range(-2 * STEPS if nodes.shape[0] else 0, nodes.shape[0]):
+            self.fetch_gone(&nodes[0], nodes.shape[0], i)
+            if i < 0:
+                continue
             v = <int32_t>nodes[i]
-            self.fetch_mates(v)
             for k in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-                if self.pos[self.half[k].code & ~1] >= 0:      # a loop is here twice
-                    self.drop_arc(self.half[k].code >> 1, v)
+                rec = self.half[k]
+                if self.pos[rec.code] < 0:      # a loop is here twice
+                    continue
+                if rec.head == v:
+                    self.pos[rec.code ^ 1] = -1
+                self.drop_arc(rec.code, v, rec)
             self.supply_sum -= self.sup[v]
             self.volume -= mag(self.sup[v])
             self.sup[v] = self.exc[v] = 0
@@ -1143,7 +1205,8 @@ cdef class Network:
         self.ready_to_tell(k)
         self.ready_to_restore(k, k, huge)
         for i in range(k):
-            self.fetch_arcs(arcs, i)
+            if i % BLOCK == 0:
+                self.fetch_arcs(&arcs[i], min(BLOCK, k - i))
             h = <int32_t>(2 * arcs[i])
             self.tell(h >> 1)
             flow = self.flow_of(h >> 1)
@@ -1195,7 +1258,8 @@ cdef class Network:
         self.ready_to_restore(k, 2 * k, self.large(arcs))
         self.cost_bound = bound
         for i in range(k):
-            self.fetch_arcs(arcs, i)
+            if i % BLOCK == 0:
+                self.fetch_arcs(&arcs[i], min(BLOCK, k - i))
             h = <int32_t>(2 * arcs[i])
             self.tell(h >> 1)
             fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
@@ -1278,8 +1342,7 @@ cdef class Network:
             for i in range(self.nactive):
                 v = self.active[i]
                 self.turn = i if sign > 0 else self.nactive
-                if i + AHEAD < self.nactive:
-                    self.fetch_ends(self.active[i + AHEAD])
+                self.fetch_turn(i, sign)
                 if self.exc[v] * sign > 0 and v != self.hub:
                     status = self.route(v, sign)
                     if status != OK:
@@ -1327,7 +1390,7 @@ cdef class Network:
         Admissible are rc < 0, and rc = 0 at eps = 0; a relabelled node's best half-arc gets rc = -eps.  At eps = 0 admissible half-arcs may
         form cycles, so a node on the path, or one that ended it without being relabelled, is marked and not entered again.
         """
-        cdef int32_t tip = s, depth = 0, i, lo, hi, v, onward, scan
+        cdef int32_t tip = s, depth = 0, i, lo, hi, v, onward, scan, nearest
         cdef int status
         cdef int64_t rc, best, p, left = budget, most = -1 if eps else 0
         self.next_stamp()
@@ -1336,7 +1399,7 @@ cdef class Network:
             self.ways(tip, sign, &lo, &hi)
             p = self.pot[tip]
             best = FAR
-            onward = -1
+            onward, nearest = -1, lo
             i = self.node[tip].first + self.node[tip].hint
             if not lo <= i < hi:
                 i = lo
@@ -1350,7 +1413,7 @@ cdef class Network:
                     left += hi - lo - scan
                     break
                 if rc < best:
-                    best = rc
+                    best, nearest = rc, i
                 i += 1
                 if i == hi:
                     i = lo
@@ -1378,6 +1441,7 @@ cdef class Network:
                         return RANGE
                     self.ready(0, 1)
                     self.set_pot(tip, p - (best + eps) * sign)
+                    self.node[tip].hint = nearest - self.node[tip].first
                     self.count[RELABELS] += 1
                     if depth:
                         self.mark[tip] = 0
@@ -2576,7 +2640,7 @@ cdef class Network:
 
     cdef object weight(self):
         arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
-                  self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.unsaturable,
+                  self.res, self.pos, self.alog, self.free, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.unsaturable,
                   self.news, self.known, self.astray]
         return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
 
@@ -2621,9 +2685,8 @@ cdef class Network:
         v = self.free_node
         for i in range(n - self.live_nodes):
             free_nodes[i], v = v, self.node[v].first
-        a = self.free_arc
         for i in range(m - self.live_arcs):
-            free_arcs[i], a = a, self.pos[2 * a + 1]
+            free_arcs[i] = self.free[m - self.live_arcs - 1 - i]
         k = 0
         for i in range(self.njarc):
             if self.jarc[i] >= 0:
@@ -2723,7 +2786,7 @@ cdef class Network:
             last += degree[v]
             first += self.node[v].size
         self.top = top
-        self.free_node = self.free_arc = -1
+        self.free_node = -1
         for i in range(<int32_t>free_nodes.shape[0] - 1, -1, -1):
             v = free_nodes[i]
             if not 0 <= v < n or self.node[v].d[3] != -1:
@@ -2769,8 +2832,7 @@ cdef class Network:
                 fs_muladd(&high[v], &down[v], flow[a], 1 if h & 1 else -1)
                 if h & 1 == 0:
                     fs_muladd(&self.cost_hi, &self.cost_lo, flow[a], cost[a])
-        for i in range(<int32_t>free_arcs.shape[0] - 1, -1, -1):
-            self.pos[2 * free_arcs[i] + 1], self.free_arc = self.free_arc, free_arcs[i]
+        self.free = np.flip(state["free_arcs"]).copy()
         for v in range(n):
             before = 0
             for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
