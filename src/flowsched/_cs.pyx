@@ -605,22 +605,22 @@ cdef class Network:
                 hole = last
         return self.place(hole, rec)
 
-    cdef inline int32_t head(self, int32_t h) except -1 nogil:
+    cdef inline int32_t head(self, int32_t h) noexcept nogil:
         return self.half[self.pos[h]].head
 
-    cdef inline int32_t tail(self, int32_t h) except -1 nogil:
+    cdef inline int32_t tail(self, int32_t h) noexcept nogil:
         return self.half[self.pos[h ^ 1]].head
 
-    cdef inline int64_t reduced(self, int32_t h) except? -1 nogil:
+    cdef inline int64_t reduced(self, int32_t h) noexcept nogil:
         cdef Half rec = self.half[self.pos[h]]
         return rec.cost + self.pot[self.tail(h)] - self.pot[rec.head]
 
     # == flow and potentials, with their journals, which have room (`ready`) ==============================================================
 
-    cdef inline int64_t flow_of(self, int32_t k) except? -1 nogil:
+    cdef inline int64_t flow_of(self, int32_t k) noexcept nogil:
         return self.res[2 * k + 1] + (self.low[k] if self.low.shape[0] else 0)
 
-    cdef inline int note_flow(self, int32_t k) except -1 nogil:
+    cdef inline int note_flow(self, int32_t k) noexcept nogil:
         if self.solved and self.alog[k] < 0:
             self.jarc[self.njarc] = k
             self.jflow[self.njarc] = self.flow_of(k)
@@ -628,7 +628,7 @@ cdef class Network:
             self.njarc += 1
         return 0
 
-    cdef inline int set_pot(self, int32_t v, int64_t p) except -1 nogil:
+    cdef inline int set_pot(self, int32_t v, int64_t p) noexcept nogil:
         if self.solved and self.plog[v] < 0:
             self.jnode[self.njnode] = v
             self.jpot[self.njnode] = self.pot[v]
@@ -637,7 +637,7 @@ cdef class Network:
         self.pot[v] = p
         return 0
 
-    cdef inline int book(self, int32_t v, int64_t amount) except -1 nogil:
+    cdef inline int book(self, int32_t v, int64_t amount) noexcept nogil:
         """Add to v's excess."""
         if -CINF < self.exc[v] + amount < CINF:
             self.exc[v] += amount
@@ -649,7 +649,7 @@ cdef class Network:
             self.nactive += 1
         return 0
 
-    cdef int move(self, int32_t h, int64_t amount) except -1 nogil:
+    cdef int move(self, int32_t h, int64_t amount) noexcept nogil:
         """Send `amount` along half-arc h; the excesses at its ends are the caller's."""
         cdef int before = self.state(h), after
         cdef int32_t u = self.tail(h), v = self.head(h)
@@ -666,13 +666,13 @@ cdef class Network:
             self.shift(v, h ^ 1, mirror(before), mirror(after))
         return 0
 
-    cdef int push(self, int32_t h, int64_t amount) except -1 nogil:
+    cdef int push(self, int32_t h, int64_t amount) noexcept nogil:
         """Send `amount` along h as a preflow push: its tail loses, its head gains excess."""
         self.book(self.tail(h), -amount)
         self.book(self.head(h), amount)
         return self.move(h, amount)
 
-    cdef int resize(self, int32_t h, int64_t residual) except -1 nogil:
+    cdef int resize(self, int32_t h, int64_t residual) noexcept nogil:
         """Set the residual capacity of h; the flow stays."""
         cdef int before = self.state(h), after
         self.res[h] = residual
@@ -1370,7 +1370,7 @@ cdef class Network:
                 return status
         return OK
 
-    cdef inline int ways(self, int32_t v, int sign, int32_t *lo, int32_t *hi) except -1 nogil:
+    cdef inline int ways(self, int32_t v, int sign, int32_t *lo, int32_t *hi) noexcept nogil:
         """The half-arcs of v, from lo to before hi, by which flow can leave it (sign 1) or by whose mates it can arrive (sign -1)."""
         if sign > 0:
             lo[0] = self.node[v].first
@@ -1380,7 +1380,7 @@ cdef class Network:
             hi[0] = self.node[v].first + self.node[v].d[2]
         return 0
 
-    cdef inline bint ends(self, int32_t v, int sign) except -1 nogil:
+    cdef inline bint ends(self, int32_t v, int sign) noexcept nogil:
         """True if a path from an excess (sign 1) or deficit (sign -1) may end at v."""
         return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
 
