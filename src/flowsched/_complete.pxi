@@ -6,8 +6,8 @@
 # (L)  label(u) <= label(v) + length on every half-arc u -> v with room, and label = 0 where something is missing.
 #
 # A path grows along half-arcs to lower labels, so it never meets itself.  A push along one opens its mate, which leads to a higher label and keeps (L).  A node without
-# a way down gets the least label + length of its neighbours, and the path steps back.  Labels begin at 0: what is close is found without a look at the rest.
-# After much work they are made exact by a search from the nodes in want (`measure`), which also tells what cannot be reached.
+# a way down gets the least label + length of its neighbours, and the path steps back.  At first, and again after much work, labels are made exact by a search from
+# the nodes in want (`measure`), which also tells what cannot be reached.
 #
 # At every step each arc is within its bounds and `excess` says what each node has too much or too little.
 #
@@ -25,7 +25,7 @@ WAY = np.dtype([("head", "i4"), ("code", "i4"), ("length", "i2"), ("back", "i2")
 cdef enum:
     LONGEST = 63       # one less than a power of 2: labels modulo LONGEST + 1 are bucket numbers
     MEASURED = 2       # half-arcs that are scanned for each half-arc before labels are made exact
-    GRAINS = 10        # the largest cost in units of `grain`
+    GRAINS = 30        # the largest cost in units of `grain`
 
 cdef int64_t NEVER = <int64_t> 1 << 62   # the label of a node from which no path leads to a node in want
 
@@ -231,16 +231,12 @@ cdef class Completion:
         cdef int32_t s
         cdef bint done = False
         while not done:
+            if self.measure(owner) != C_OK:
+                return C_LATE
             done = True
             for s in range(self.n):
                 if self.excess[s] > 0:
-                    if self.label[s] < NEVER and self.route(s, owner) != C_OK:
+                    if self.label[s] >= NEVER or self.route(s, owner) != C_OK:
                         return C_LATE
                     done = done and self.excess[s] == 0
-            if not done:
-                if self.measure(owner) != C_OK:
-                    return C_LATE
-                for s in range(self.n):
-                    if self.excess[s] > 0 and self.label[s] >= NEVER:
-                        return C_LATE
         return C_OK

@@ -181,7 +181,7 @@ cdef double PUT_OFF = 4          # repair is tried again up to so many times as 
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
-cdef int64_t LOADING_SCANS = 6   # what its start alone takes, where `complete` answers if it comes to no end
+cdef int64_t LOADING_SCANS = 3   # what its start alone takes, where `complete` answers if it comes to no end
 cdef double HASTE = 4            # completing takes an excess so many times what repair has taken for one: those that are left are the worst
 cdef double ANSWER_SCANS = 0.6   # and the answer then takes so many scanned half-arcs for each arc
 cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two looks at the clock
@@ -1917,8 +1917,6 @@ cdef class Network:
         cdef int64_t nodes = self.count_uneven(), part = self.live_arcs + 1000
         cdef int i, status = SPENT
         self.allowance = 0
-        if self.deadline:           # a short limit may be over at the first look
-            self.fuel = self.stint = FS_FUEL // 4
         for i in range(1, PACE):
             self.allowance += part
             status = self.repair()
@@ -1960,7 +1958,7 @@ cdef class Network:
         self.begun, self.turn = time.monotonic(), 0
         self.deadline = self.begun + time_limit if time_limit >= 0 else 0
         self.grace = self.deadline + max(time_limit / 40, 0.005)
-        self.fuel = self.stint = FS_FUEL
+        self.fuel = self.stint = FS_FUEL // 16 if time_limit >= 0 else FS_FUEL      # a short limit may be over at the first look
         self.told, self.sofar = {}, None
         try:
             if self.overflown:
@@ -2016,6 +2014,10 @@ cdef class Network:
             now += rescue
             start = LOADING_SCANS
         return self.deadline > 0 and not self.based and scans > 0 and (self.deadline - now) * scans < (now - self.begun) * start * self.live_arcs
+
+    cdef object left(self):
+        """Seconds until the deadline; -1 without one."""
+        return max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
 
     cdef double rescue(self, double now) except? -2:
         """How long `complete` and `conclude` are likely to take: by what they took the last time, or by what repair has taken; negative if that is unknown."""
@@ -2231,17 +2233,16 @@ cdef class Network:
         cdef int32_t[::1] astray
         cdef int64_t work
         cdef double now = time.monotonic(), rescue = self.rescue(now)
-        limit = max(self.deadline - now, 0) if self.deadline else -1.0
         basis = self.basis
-        outcome = self.resume(limit, rescue) if self.based else None
+        outcome = self.resume(rescue) if self.based else None
         if outcome is None:
             basis = self.basis_of_all(warm, kept)
-            outcome = basis.solve(limit, rescue)
+            outcome = basis.solve(self.left(), rescue)
         status, answer, potential, told = outcome
         if status == _ns.RANGE:
             return SPENT
         if status == _ns.LATE:
-            if basis.reusable():
+            if basis.reusable() or basis.ripens():
                 known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
                 self.basis, self.based, self.known, self.astray, self.nastray, self.halted = basis, True, known, astray, -1, SIMPLEX
             if answer is not None or rescue < 0:
@@ -2258,6 +2259,7 @@ cdef class Network:
         self.basis, self.based, self.known, self.astray = basis, True, known, astray
         if told["resumed"]:
             self.learn(BY_SIMPLEX, <int64_t>min(work, 2 * self.expected(BY_SIMPLEX)) if self.regret else work)
+        kept = basis.reusable() or kept and not basis.ripens()
         self.regret = 0 if kept else (ARC_NS - RIPE_NS * (told["start"] != "coarse")) * <int64_t>self.live_arcs + BEHIND + 1
         self.allowance = FAR
         self.eccentric = True
@@ -2272,8 +2274,7 @@ cdef class Network:
         pot = None
         if self.halted == SCALING and not self.reshaped:
             flow, pot = self.so_far(flow, lower, capacity)
-        limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
-        outcome = _scaling.solve(tail, head, capacity, cost, self.supplies(), lower, limit,
+        outcome = _scaling.solve(tail, head, capacity, cost, self.supplies(), lower, self.left(),
                                  flow if pot is not None else self.none64, pot if pot is not None else self.none64, 0, 0)
         status, answer, potential, told = outcome
         if status == _scaling.RANGE:
@@ -2339,7 +2340,7 @@ cdef class Network:
         self.nunsaturable = 0
         return count
 
-    cdef object resume(self, double limit, double rescue):
+    cdef object resume(self, double rescue):
         """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""
         cdef int32_t[::1] news
         cdef int64_t[::1] known = self.known, nodes, arcs, added
@@ -2358,14 +2359,15 @@ cdef class Network:
                 v = ~news[i]
                 nodes[few], added[few], known[v] = v, self.sup[v] - known[v], self.sup[v]
                 few += 1
-        self.ripe()
+        if self.nnews or self.halted != SIMPLEX:
+            self.ripe()
         self.drop_basis()
         self.known, self.astray = known, astray
         arcs = arcs[:many]
-        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit, rescue, self.halted == SIMPLEX)
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], self.left(), rescue, self.halted == SIMPLEX)
 
     cdef int ripe(self) except -1:
-        """Let the basis of a first solve serve again."""
+        """Let a basis serve again that was not made for it: that of a first solve, or of one that was stopped."""
         if not self.basis.reusable():
             fs_allocate()
             self.basis.ripen(self.read_arcs(np.arange(self.m), F_CAPACITY))     # those of free ids are never looked at
@@ -2428,7 +2430,7 @@ cdef class Network:
         cdef int status
         self.ready_for_all()
         labels = _copy(pot)
-        self.loose, self.allowance, self.pot = True, FAR, labels
+        self.loose, self.allowance, self.pot, self.stint = True, FAR, labels, FS_FUEL // 4
         try:
             with nogil:
                 status = self.force(self.cost_bound + 1)
@@ -2699,6 +2701,8 @@ cdef class Network:
                 nodes[k], raised[k] = self.jnode[i], self.jpot[i]
                 k += 1
         nodes, raised = nodes[:k], raised[:k]
+        if self.based and self.halted == SIMPLEX:
+            self.ripe()
         if self.based and not self.basis.reusable():    # a copy could not take it along, and goes the same ways
             self.drop_basis()
         kept = self.based and self.basis.reusable()

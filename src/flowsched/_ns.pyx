@@ -63,9 +63,9 @@ at most all supplies and capacities in the basis together, and these stay below 
 Time limits
 -----------
 Between two pivots the basis is whole, so a solve may stop there, and `resume` goes on with it.  The answer so far is the flow in the tree, if nothing is missing any
-more.  So what is missing gets dearer with the clock (`hurry`), and a part of the limit is left for the end, measured by what loading took.  What is missing
-nevertheless is routed with little regard to costs (_complete.pxi), in a copy: the basis needs the flow of a tree.  For any flow and potentials, the sum of
--rc * room over all half-arcs of rc < 0 is a *gap*: the cost is at most so much above the optimum.
+more.  So what is missing gets dearer with the pivots (`hurry`), with the clock where the limit leaves time for few, and a part of the limit is left for the end, measured
+by what loading took.  What is missing nevertheless is routed with little regard to costs (_complete.pxi), in a copy: the basis needs the flow of a tree.
+For any flow and potentials, the sum of -rc * room over all half-arcs of rc < 0 is a *gap*: the cost is at most so much above the optimum.
 
 What a pivot costs
 ------------------
@@ -148,9 +148,12 @@ cdef double SCARCE = 0.35               # of the sum of |b|: a network is conges
 cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
 cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
 cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
-cdef double RUSH = 7                     # the price of what is missing rises e**RUSH times in the course of the limit
-cdef double COMPLETING = 1.8             # how long completing a flow takes, and
-cdef double HANDING = 0.7                # handing it over, in units of what loading took
+cdef double RUSH = 7                     # under a limit the price of what is missing rises at most e**RUSH times in its course, and
+cdef double PRESS = 1.6                  # e**PRESS times in as many pivots as there are nodes
+cdef double COMPLETING = 0.8             # how long completing a flow takes,
+cdef double JAMMED = 1.2                 # how much longer if much is missing, and
+cdef double HANDING = 0.6                # how long handing it over, in units of what loading took
+cdef int32_t MANY = 32                   # nodes at which something is missing
 
 cdef struct Ends:      # of a node, in the place of its `Node`: see `join`
     int32_t ins        # how many arcs come in,
@@ -255,10 +258,13 @@ cdef class Simplex:
     cdef double begun
     cdef double limit              # of this solve; negative: none
     cdef double looked             # when the clock was looked at last
+    cdef int64_t counted           # the pivots until then,
+    cdef int64_t gone              # and in the solves before it that were stopped
     cdef double loading            # what loading took
     cdef double rescue             # what the caller needs to complete a flow of its own; negative: it has none
     cdef bint whole                # (T), (S), (P) hold, and `load` is all that flows outside the tree between bounds
-    cdef bint short                # something may be missing
+    cdef int32_t short             # at so many nodes something may be missing
+    cdef bint yields               # then the caller is to complete its flow: that takes less time, and here little has been done
     # ------------------------------------------------------------------------------------------------------------
     cdef int32_t cycle_slot        # it closes the unlimited cycle
     cdef int64_t worn              # pivots since the nodes were numbered
@@ -679,17 +685,17 @@ cdef class Simplex:
         cdef int64_t step = min(self.step, self.most - self.price)
         self.step += self.step // 2 + 1
         self.charge(step)
-        return self.short and step > 0
+        return self.short > 0 and step > 0
 
     cdef int charge(self, int64_t step) except -1 nogil:
         """Add `step` to the price of all that is missing."""
         cdef int32_t v = self.next[self.n], end
         self.price += step
-        self.short = False
+        self.short = 0
         while v != self.n:
             end = self.next[self.node[v].last]
             if self.node[v].code < 0 and self.slack[v].up < HUGE:
-                self.short = True
+                self.short += 1
                 self.shift(v, v, step)
             v = end
         return 0
@@ -898,30 +904,35 @@ cdef class Simplex:
         return self.hurry(now) if self.limit >= 0 else C_OK
 
     cdef int hurry(self, double now) except -1 nogil:
-        """LATE if what is left of the limit is needed for the end; else let what is missing get dearer with the clock."""
-        cdef double share = (now - self.looked) / self.limit if self.limit > 0 else 0
+        """LATE if what is left of the limit is needed for the end; else let what is missing get dearer.
+
+        Its price follows the pivots: so slowly it does not make the way to the optimum longer.  With the clock it would rise faster, and does where the limit leaves
+        time for less than half as many pivots as there are nodes.
+        """
+        cdef double rise = RUSH * (now - self.looked) / self.limit if self.limit > 0 else 0
         cdef int64_t enough = self.most // 8        # above the cost of any path
-        cdef double end = self.loading * (HANDING + COMPLETING * self.short) if self.whole else 0
-        self.looked = now
-        if not self.whole:
-            end = max(self.rescue, 0)
-        elif self.short and self.hasty():
-            end = self.rescue
+        cdef double end = max(self.rescue, 0)
+        if self.whole and not self.short:
+            end = HANDING * self.loading
+        elif self.whole:
+            end += (HANDING + COMPLETING + JAMMED * min(self.short, MANY) / MANY) * self.loading
+            self.yields = self.rescue >= 0 and self.limit - end < 2 * self.loading
+            if self.yields:
+                end = self.rescue
         if now >= self.limit - end:
             return C_LATE
+        if 2 * self.pivots * self.limit > (self.n - 2 * self.gone) * now:
+            rise = min(rise, PRESS * (self.pivots - self.counted) / self.n)
+        self.looked, self.counted = now, self.pivots
         if self.whole and self.short and not self.load.shape[0] and self.price < enough:
-            self.charge(min(<int64_t>(<double>max(self.price, self.step) * (exp(RUSH * share) - 1)), enough))
+            self.charge(min(<int64_t>(<double>max(self.price, self.step) * (exp(rise) - 1)), enough))
         return C_OK
 
-    cdef inline bint hasty(self) except -1 nogil:
-        """True if the caller is to complete a flow if something is missing: that takes less time than here."""
-        return 0 <= self.rescue < self.loading * (HANDING + COMPLETING)
-
     cdef bint overdue(self) except -1 nogil:
-        """Let signals in; True if not even a late answer is possible any more: half of what a limit may be exceeded by is gone."""
+        """Let signals in; True if the caller needs what is left, or not even a late answer is possible any more: half of what a limit may be exceeded by is gone."""
         with gil:
             fs_look()
-            return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + max(self.limit / 40, 0.005)
+            return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + (-self.rescue if self.rescue >= 0 else max(self.limit / 40, 0.005))
 
     cdef int loop(self, int32_t block, int32_t limit) except -1 nogil:
         """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`.
@@ -1198,7 +1209,7 @@ cdef class Simplex:
     cdef int go_on(self, bint warm) except -1 nogil:
         """Pivot from a basis that is whole, to the end of it or of the time; it was optimal before it changed, if `warm`."""
         cdef int status
-        self.whole = self.short = True
+        self.whole, self.short = True, MANY
         status = self.settle()
         if status == C_OK:
             self.load = self.load[:0]
@@ -1384,7 +1395,7 @@ cdef class Simplex:
         return 0
 
     cdef bint change(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
-                     const int64_t[::1] nodes, const int64_t[::1] added) except? -1 nogil:
+                     const int64_t[::1] nodes, const int64_t[::1] added, bint late) except? -1 nogil:
         """Bring changed data into the basis; False if it cannot take them: then it is spoilt."""
         cdef int32_t v, a, e
         cdef Py_ssize_t i
@@ -1427,7 +1438,9 @@ cdef class Simplex:
         for v in range(self.n + 1):
             least, top = min(least, self.pot[v]), max(top, self.pot[v])
         far = 4 * (self.n + 1) * max(self.top_cost, 1)
-        self.price, self.most, self.step = 0, 2 * far, (top - least) // 64 + 1
+        self.price = min(self.price, far) if late else 0
+        self.most = self.price + 2 * far
+        self.step = max(self.step, (top - least) // 64 + 1) if late else (top - least) // 64 + 1
         return top - least <= far
 
     # -- what a change reaches -----------------------------------------------------------------------------------
@@ -1611,8 +1624,6 @@ cdef class Simplex:
             if status == C_OK:
                 status = self.run()
         answer = self.outcome(status, False)
-        if status == C_LATE and self.whole and not self.kept:
-            self.keep()
         # what only the start needs
         if not self.load.shape[0]:
             self.load = _zeros(0, INT64)
@@ -1628,11 +1639,13 @@ cdef class Simplex:
         Time was up when the basis was made if it is `late`, so it is not optimal.
         """
         cdef int status = C_RANGE
-        if not self.kept or self.load.shape[0] and arcs.shape[0] + nodes.shape[0]:
+        cdef bint unripe = not self.kept and late and self.ripens()
+        if not (self.kept or unripe) or (unripe or self.load.shape[0]) and arcs.shape[0] + nodes.shape[0]:
             return None
+        self.gone = self.gone + self.pivots if late else 0
         self.begin(time_limit, rescue)
         with nogil:
-            if self.change(arcs, cost, capacity, nodes, added):
+            if unripe or self.change(arcs, cost, capacity, nodes, added, late):
                 if late:
                     self.watch, self.unsure = False, True
                 status = self.go_on(False) if late else self.renew()
@@ -1648,8 +1661,8 @@ cdef class Simplex:
         return self.go_on(True) if self.unsure else self.finish()
 
     cdef int begin(self, double time_limit, double rescue) except -1:
-        self.begun, self.limit, self.rescue, self.looked, self.whole = time.monotonic(), time_limit, rescue, 0, False
-        self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = self.ordered = 0
+        self.begun, self.limit, self.rescue, self.looked, self.whole, self.yields = time.monotonic(), time_limit, rescue, 0, False, False
+        self.counted = self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = self.ordered = 0
         return 0
 
     cdef int keep(self) except -1:
@@ -1711,7 +1724,7 @@ cdef class Simplex:
             missing = missing or (self.node[v].code < 0 and self.slack[v].up < HUGE)
         if not missing and not self.load.shape[0]:
             return self.flow.base, self.gap(self.room[:0])
-        if self.hasty():
+        if self.yields:
             return None, None
         rest = Completion(self)
         rest.load(self)
@@ -1781,8 +1794,12 @@ cdef class Simplex:
         """True if `resume` may be called."""
         return self.kept and not self.load.shape[0]
 
+    def ripens(self):
+        """True if it may be after `ripen`: a basis that was not made to be kept is whole."""
+        return self.whole and self.wide < CINF and not self.load.shape[0]
+
     def ripen(self, const int64_t[::1] capacity, /):
-        """Let a basis that found an optimum, but was not made to be kept, serve again: it gets the capacities by arc as they are now."""
+        """Let a basis that was not made to be kept serve again: it gets the capacities by arc as they are now."""
         if self.whole:
             self.find_all()
             self.told()

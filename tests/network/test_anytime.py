@@ -237,7 +237,7 @@ def test_an_answer_gets_better_with_the_limit(name: str, ticking: itertools.coun
 @pytest.mark.parametrize("name", ["full cluster", "overfull cluster"])
 def test_what_a_stopped_simplex_has_is_kept_while_repair_answers(name: str, ticking: itertools.count[int]) -> None:
     """In time for repair's answer the simplex stops, and goes on next time; without time to begin, it comes first next time."""
-    _cs.look_every(2_000)
+    _cs.look_every(8_000)
     _ns.look_every(100)
     kinds = set()
     for limit in range(40, 400, 12):
