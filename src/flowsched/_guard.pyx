@@ -39,7 +39,9 @@ cdef extern from *:
     int flowsched_swap(int* flag, int value) nogil
 
 cdef extern from "Python.h":
+    ctypedef struct PyObject
     unsigned long PyThread_get_thread_ident()
+    PyObject* PyList_GetItem(object list, Py_ssize_t i) except NULL     # borrowed
 
 cdef object get_handler = _signal.getsignal
 cdef object set_handler = _signal.signal
@@ -75,15 +77,15 @@ def _keep(number, frame, /):
 
 cdef int shut() except -1:
     """Put `_keep` in the place of every handler in Python."""
-    cdef int number = 0
-    cdef object handler
-    for handler in list(map(get_handler, SIGNALS)):     # half the time of a loop of calls where the C API is the limited one
-        number += 1
-        if handler is DEFAULT or handler is IGNORED or handler is None or handler is _keep:
+    cdef list found = list(map(get_handler, SIGNALS))   # half the time of a loop of calls where the C API is the limited one
+    cdef Py_ssize_t i
+    cdef PyObject* one
+    for i in range(len(found)):
+        one = PyList_GetItem(found, i)
+        if one == <PyObject*> DEFAULT or one == <PyObject*> IGNORED or one == <PyObject*> _keep or not callable(<object> one):
             continue
-        if callable(handler):
-            handlers[number] = handler
-            set_handler(number, _keep)
+        handlers[i + 1] = <object> one
+        set_handler(i + 1, _keep)
     return 0
 
 
