@@ -244,7 +244,7 @@ cdef enum:
     COUNTERS
 
 COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
-cdef dict _NO_COUNTS = dict.fromkeys(COUNTER_NAMES, 0)
+cdef dict _NO_COUNTS = dict.fromkeys((*COUNTER_NAMES, "algorithm", "warm", "cold_solves", "warm_solves", "gap", "seconds"), 0)
 
 
 cdef inline int mirror(int state) noexcept nogil:
@@ -2176,12 +2176,13 @@ cdef class Network:
 
     cdef dict summary(self, dict told, gap, bint warm, double start):
         """What a solve that ends now counted: here, and, as it `told`, in a kernel for whole networks."""
-        cdef dict stats = dict(_NO_COUNTS)
+        cdef dict stats = _NO_COUNTS.copy()
         cdef int i
         for i in range(COUNTERS):
             if self.count[i]:
                 stats[COUNTER_NAMES[i]] = self.count[i]
-        stats.update(told)
+        if told:
+            stats.update(told)
         stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
         stats["gap"], stats["seconds"] = gap, time.perf_counter() - start

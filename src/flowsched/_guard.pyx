@@ -18,7 +18,7 @@ stays refused for ever in the child.
 cimport cython
 
 import _signal  # the functions of `signal` without its conversion to enumerations, which takes ten times as long
-import _thread
+import os
 import threading
 
 from flowsched.exceptions import ConcurrentUseError
@@ -38,13 +38,28 @@ cdef extern from *:
     """
     int flowsched_swap(int* flag, int value) nogil
 
+cdef extern from "Python.h":
+    ctypedef struct PyObject
+    unsigned long PyThread_get_thread_ident()
+    PyObject* PyList_GetItem(object list, Py_ssize_t i) except NULL     # borrowed
+
 cdef object get_handler = _signal.getsignal
 cdef object set_handler = _signal.signal
-cdef object this_thread = _thread.get_ident
-cdef object main_thread = threading.main_thread
 
 cdef object SIGNALS = range(1, min(32, _signal.NSIG))   # those that are kept
 cdef object DEFAULT = _signal.SIG_DFL, IGNORED = _signal.SIG_IGN
+
+cdef unsigned long main_thread = threading.main_thread().ident
+
+
+def _in_child():
+    """After a fork, the thread that forked is the main one."""
+    global main_thread
+    main_thread = PyThread_get_thread_ident()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 # Signal handlers run in the main thread alone, and only that thread touches these.
 cdef int depth = 0             # sections open in the main thread
@@ -62,15 +77,15 @@ def _keep(number, frame, /):
 
 cdef int shut() except -1:
     """Put `_keep` in the place of every handler in Python."""
-    cdef int number = 0
-    cdef object handler
-    for handler in list(map(get_handler, SIGNALS)):     # half the time of a loop of calls where the C API is the limited one
-        number += 1
-        if handler is DEFAULT or handler is IGNORED or handler is None or handler is _keep:
+    cdef list found = list(map(get_handler, SIGNALS))   # half the time of a loop of calls where the C API is the limited one
+    cdef Py_ssize_t i
+    cdef PyObject* one
+    for i in range(len(found)):
+        one = PyList_GetItem(found, i)
+        if one == <PyObject*> DEFAULT or one == <PyObject*> IGNORED or one == <PyObject*> _keep or not callable(<object> one):
             continue
-        if callable(handler):
-            handlers[number] = handler
-            set_handler(number, _keep)
+        handlers[i + 1] = <object> one
+        set_handler(i + 1, _keep)
     return 0
 
 
@@ -118,7 +133,7 @@ cdef class Exclusive:
 
     def __enter__(self):
         global depth, opened
-        cdef bint main = main_thread().ident == this_thread()   # in Python, so a handler may still run, and raise, here
+        cdef bint main = PyThread_get_thread_ident() == main_thread
         if flowsched_swap(&self.busy, 1):
             raise ConcurrentUseError(f"{self.name}: used while another call on it is under way")
         self.main = main
@@ -156,7 +171,7 @@ cdef class Interruptible:
 
     def __enter__(self):
         global opened
-        self.main = depth > 0 and main_thread().ident == this_thread()
+        self.main = depth > 0 and PyThread_get_thread_ident() == main_thread
         if self.main:
             opened += 1
             if arrived:

@@ -181,7 +181,7 @@ cdef int open_world(inventory, World *w) except -1:
     w.shape, w.suits = <const int64_t *> <size_t> shapes[S_OF], <const char *> <size_t> shapes[S_SUITS]
     w.held, w.held_rows = NULL, 0
     reserved = inventory._reserved
-    if reserved is not None and reserved._holding:
+    if reserved is not None and reserved.holding:
         at = columns(reserved)
         w.held, w.held_rows = <const int64_t *> <size_t> at[H_HELD], at[H_ROWS]
     return 0

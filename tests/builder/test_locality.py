@@ -237,7 +237,7 @@ def test_the_task_with_more_bytes_is_nearer() -> None:
 def entry_costs(sched: Scheduler, task: str) -> tuple[int, list[int]]:
     """Costs of the arcs of a task with data: anywhere, and to machines and racks."""
     sched.schedule(0.0)
-    entry = sched.builder.locality._entries[sched.cluster.task(task).group]
+    entry = sched.builder.locality.entries[sched.cluster.task(task).group]
     return int(sched.network.cost(np.array([entry.far]))[0]), sorted(sched.network.cost(entry.arcs).tolist())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import threading
@@ -157,3 +158,23 @@ def test_in_other_threads_handlers_are_let_be() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_thread_that_forks_is_the_main_one_of_the_child() -> None:
+    ends: list[int] = []
+
+    def fork() -> None:
+        mine = signal.getsignal(signal.SIGINT)
+        child = os.fork()
+        if not child:
+            with Exclusive("thing"):
+                kept = signal.getsignal(signal.SIGINT) is not mine
+            os._exit(0 if kept and signal.getsignal(signal.SIGINT) is mine else 1)
+        ends.append(os.waitpid(child, 0)[1])
+
+    thread = threading.Thread(target=fork)
+    thread.start()
+    thread.join()
+    assert ends == [0]

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
-__all__ = ["uncollected", "uncollected_if_many"]
+__all__ = ["MANY", "uncollected"]
 
-_MANY = 256
+MANY = 256
 """So many events, or groups that have changed, make enough objects to wake the collector."""
-
-_PLAIN = nullcontext()
 
 
 @contextmanager
@@ -28,8 +26,3 @@ def uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
-
-
-def uncollected_if_many(changes: int) -> AbstractContextManager[None]:
-    """Stop the collector if so many changes would wake it."""
-    return uncollected() if changes >= _MANY else _PLAIN

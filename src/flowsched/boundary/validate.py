@@ -101,18 +101,20 @@ def number(
 ) -> float:
     """Return a number from `least` to `most` that a float can hold, of Python or NumPy; no NaN, and infinite only if not `finite`."""
     kind = type(value)
-    plain: float = value
-    good = kind is int or kind is float or (kind is not bool and isinstance(value, _REAL))
-    if good and kind is not int and kind is not float:
-        good = not isinstance(value, _NEITHER)
-        if good:
-            plain = float(value) if isinstance(value, float | np.floating) else int(value)
+    plain: float = value if kind is float or kind is int else _as_python(value)
     # The largest float is compared exactly, also with whole numbers that no float holds.
-    if not good or not plain >= least or not (-LARGEST_FLOAT <= plain <= most or (not finite and plain in _INFINITE)):
+    if not plain >= least or not (-LARGEST_FLOAT <= plain <= most or (not finite and plain in _INFINITE)):
         which = ("a finite number" if finite else "a number") + ("" if least == -math.inf else f" >= {least:g}")
         bound = " that a float can hold" if most == LARGEST_FLOAT else f" and at most {most:g}"
         raise InputError(f"{what} must be {which}{bound}, got {quoted(value)}")
     return plain
+
+
+def _as_python(value: Any) -> float:
+    """Return a number of another kind as one of Python's; NaN for what is none."""
+    if isinstance(value, bool) or not isinstance(value, _REAL) or isinstance(value, _NEITHER):
+        return math.nan
+    return float(value) if isinstance(value, float | np.floating) else int(value)
 
 
 def seconds(what: str, value: Any, *, finite: bool = True) -> float:

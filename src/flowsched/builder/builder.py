@@ -23,7 +23,7 @@ costs what changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, filterfalse
 from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -54,6 +54,9 @@ from flowsched.policy.constraint import limits
 
 __all__ = ["Builder"]
 
+_MADE_ANEW = "queues", "heads", "class_of", "quotas", "waiting", "_ranked", "_ranked_of", "_rank_of", "_evictions"
+"""What `Builder.attach` makes."""
+
 
 class Builder:
     """Keeps a network like a cluster under a policy.
@@ -77,6 +80,8 @@ class Builder:
     class_of : dict of int to TaskClass
         Classes with waiting tasks by index, as of the last call of `ranks`.
     quotas : QuotaAccounts or None
+    gang_groups : dict of Group
+        Groups of gangs that have a node.
     left_out : dict of Group
         Groups left out of rounds until there are news.
     waiting : list of int
@@ -97,8 +102,7 @@ class Builder:
         self.running = RunningArcs(cluster, self.batch, self.machines, self.groups)
         self.shares = Shares(cluster, self.batch, self.machines.sink)
         self.left_out: dict[Group, None] = {}
-        self._gangs: dict[Group, None] = {}
-        """Groups of gangs that have a node."""
+        self.gang_groups: dict[Group, None] = {}
         self._sent = self._rows = 0
         self._policies = 0
         self._known: tuple[int, int, int, int] | None = None
@@ -119,6 +123,7 @@ class Builder:
         self.quotas = quotas
         self.queues = Queues(self.cluster, self.groups)
         self.heads = Heads(self.queues, policy.waiting)
+        self._evictions = EvictionArcs(self.batch, self.classes)
         self._ranked: dict[TaskClass, int] = {}
         """What `ranks` returned last."""
         self._ranked_of: list[TaskClass] = []
@@ -128,25 +133,20 @@ class Builder:
         self.waiting: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if name not in ("queues", "heads", "class_of", "quotas", "_ranked", "_ranked_of", "_rank_of", "waiting")
-        }
+        return {name: value for name, value in vars(self).items() if name not in _MADE_ANEW}
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def round(self, now: float) -> RoundScope:
         """Return the scope of a round, to be entered: on every way out it restores what the round has changed."""
-        news = bool(self.left_out) and (self._known != self._state() or self._time_tells(now))
-        evictions = EvictionArcs(self.batch, self.classes)
+        left = self.left_out
+        news = bool(left) and (self._known != self._state() or self._time_tells(now))
         return RoundScope(
-            now, self.policy, self.groups, self.shares, evictions, self.left_out, news, self._note_state, self.quotas
+            now, self.policy, self.groups, self.shares, self._evictions, left, news, self._note_state, self.quotas
         )
 
     def _note_state(self) -> None:
-        if self.left_out:
-            self._known = self._state()
+        self._known = self._state()
 
     def _state(self) -> tuple[int, int, int, int]:
         """Return numbers that differ after an event, a commit, the end of a rest, and with another policy."""
@@ -187,14 +187,9 @@ class Builder:
     def gangs(self) -> list[JobRecord]:
         """Return the jobs of gangs with waiting tasks, in the order in which they came."""
         touched = self.cluster.touched
-        groups = (*self._gangs, *touched) if self._gangs else touched
-        jobs = dict.fromkeys([group.job for group in groups if group.waiting and group.job.job.gang is not None])
+        groups = chain(self.gang_groups, touched) if self.gang_groups else touched
+        jobs = {group.job: None for group in groups if group.job.job.gang is not None and group.waiting}
         return sorted(jobs, key=attrgetter("serial")) if jobs else []
-
-    @property
-    def any_gangs(self) -> bool:
-        """True if a group of a gang has a node."""
-        return bool(self._gangs)
 
     @property
     def levels(self) -> list[int]:
@@ -209,11 +204,12 @@ class Builder:
 
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        touched, known, now, quotas = changes.groups, self.groups.nodes, scope.now, self.quotas
-        self.heads.stir(chain(touched, changes.removed), now)
+        touched, removed, now, policy, quotas = changes.groups, changes.removed, scope.now, self.policy, self.quotas
+        self.heads.stir(chain(touched, removed), now)
         if quotas is not None:
-            quotas.look(chain(changes.removed, touched))
-        self._forget(changes)
+            quotas.look(chain(removed, touched))
+        if removed or changes.gone or changes.classes:
+            self._forget(changes)
         rows = self.cluster.inventory.rows  # with those of machines that came and went since the last update
         if rows > self._rows:
             self._rows = rows
@@ -222,37 +218,42 @@ class Builder:
         if changes.machines:
             self.locality.machines_change((), changes.machines)
             self._add_machines(list(changes.machines))
-        new = [group for group in touched if group not in known]
+        new = [*filterfalse(self.groups.nodes.__contains__, touched)]
         if new:
             if len(new) > 1:  # so that the order in which tasks were named does not show in the network
                 new.sort(key=_rank)
             self._add_groups(new, scope)
         stirred = touched if quotas is None else chain(touched, quotas.restated())
-        self.groups.update(stirred, now, self.policy, scope.withheld, scope.urged, quotas)
+        self.groups.update(stirred, now, policy, scope.withheld, scope.urged, quotas)
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
             self.batch.set_supply(self.machines.sink, -self._sent)
-        self.running.update(touched, self.policy, now)
+        self.running.update(touched, policy, now)
         if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
-            patient, withheld = self.groups.patient, scope.withheld
-            if quotas is not None:  # room does not help those that these block
-                blocked = quotas.blocked()
-                withheld = {**withheld, **blocked}
-                patient = {group: None for group in patient if group not in blocked}
-            self.reservations.update(patient, now, self.policy.backfill, withheld)
             scope.first = False
-        self.machines.update(self.policy.step < 1)
-        self.locality.update(self.policy)
+            self._reserve(scope)
+        self.machines.update(policy.step < 1)
+        if self.locality.stale:
+            self.locality.update(policy)
         self.ranks()
-        self.classes.refresh(self.waiting, self.policy, scope.evictions.refused)
-        self.racks.weigh(self.policy)
+        self.classes.refresh(self.waiting, policy, scope.evictions.refused)
+        self.racks.weigh(policy)
         self.batch.flush()
-        if quotas is not None and self.policy.fairness is not None and scope.round_shares.stale:
-            scope.limit_claims(quotas)
-        if self.policy.fairness is None and not self.shares.in_use:
+        if policy.fairness is None and self.shares.fairness is None:
             return
-        jobs = (group.job for group in chain(touched, changes.removed))
-        self.shares.update(jobs, self.policy, self.classes.with_room, scope.round_shares)
+        if quotas is not None and policy.fairness is not None and scope.round_shares.stale:
+            scope.limit_claims(quotas)
+        jobs = (group.job for group in chain(touched, removed))
+        self.shares.update(jobs, policy, self.classes.with_room, scope.round_shares)
+
+    def _reserve(self, scope: RoundScope) -> None:
+        """Keep machines for groups that have waited for long, but for those that more room does not help."""
+        patient, withheld, quotas = self.groups.patient, scope.withheld, self.quotas
+        if quotas is not None:
+            blocked = quotas.blocked()
+            withheld = {**withheld, **blocked}
+            patient = {group: None for group in patient if group not in blocked}
+        self.reservations.update(patient, scope.now, self.policy.backfill, withheld)
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is set anew in the next update."""
@@ -276,8 +277,6 @@ class Builder:
 
     def _forget(self, changes: Changes) -> None:
         """Forget groups, machines and classes that are gone."""
-        if not (changes.removed or changes.gone or changes.classes):
-            return
         nodes: list[int] = []
         for group in changes.removed:
             if group in self.groups.nodes:
@@ -301,7 +300,7 @@ class Builder:
         self.batch.remove_nodes(nodes)
 
     def _forget_group(self, group: Group) -> list[int]:
-        self._gangs.pop(group, None)
+        self.gang_groups.pop(group, None)
         self.running.forget(group)
         node, job_node = self.groups.forget(group)
         nodes = [node, *self.locality.forget(group)]
@@ -342,7 +341,7 @@ class Builder:
             if group.data:
                 with_data.append(group)
             if job.job.gang is not None:
-                self._gangs[group] = None
+                self.gang_groups[group] = None
         jobs, g, j = list(new_jobs), len(groups), len(new_jobs)
         nodes = self.batch.new_nodes(g + j + len(new_classes))
         of_groups, of_jobs = nodes[:g], nodes[g : g + j]

@@ -153,7 +153,7 @@ class ClassArcs(Columns):
             tails = self.racks.nodes(c, self.racks.of[r])
             heads = self.machines.node[r]
             self._arc[c, r] = self.batch.add_arcs(tails, heads, self._capacity[c, r], self._cost[c, r])
-        if rows is not None and inventory.affinity.in_use:
+        if rows is not None and inventory.affinity.fussy:
             for class_id in classes:
                 if inventory.affinity.spreads(class_id):
                     self.racks.spread(class_id, rows)

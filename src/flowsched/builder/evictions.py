@@ -89,11 +89,15 @@ class EvictionArcs:
                 self.classes.reset(class_id)
         self.refused.clear()
 
-    def flows(self) -> Iterator[tuple[int, int]]:
-        """Yield classes and rows where the flow takes an offer."""
+    def flows(self) -> dict[int, list[int]]:
+        """Return, by class, rows where the flow takes an offer."""
+        taken: dict[int, list[int]] = {}
         if self._arcs:
             flow = self.batch.flow(np.array(list(self._arcs.values()), np.int64))
-            yield from (offer for offer, units in zip(self._arcs, flow.tolist(), strict=True) if units)
+            for (class_id, row), units in zip(self._arcs, flow.tolist(), strict=True):
+                if units:
+                    taken.setdefault(class_id, []).append(row)
+        return taken
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""

@@ -102,8 +102,8 @@ class GroupNodes:
 
     def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
         """Add new jobs, with their nodes."""
-        for i, job in enumerate(jobs):
-            self.job_nodes[job], self._groups_of[job] = nodes[i], 0
+        self.job_nodes.update(zip(jobs, nodes, strict=True))
+        self._groups_of.update(dict.fromkeys(jobs, 0))
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
         """Add new groups; return True if one has a priority without a cost, so that `relevel` must follow.

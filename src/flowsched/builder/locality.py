@@ -96,13 +96,13 @@ class LocalityArcs:
         self.batch = batch
         self.racks = racks
         self.classes = classes
-        self._entries: dict[Group, Entry] = {}
+        self.entries: dict[Group, Entry] = {}
         """Exactly the groups that have data."""
         self._holding: dict[Hashable, dict[Group, None]] = {}
         """Groups by machine that holds some of their data, whether or not the machine is there."""
         self._at: dict[int, Hashable] = {}
         """Machine by row, where it holds data: still known when it has gone."""
-        self._stale: dict[Group, None] = {}
+        self.stale: dict[Group, None] = {}
         """Groups whose arcs the next update renews."""
 
     def add(self, groups: Sequence[Group]) -> None:
@@ -111,17 +111,17 @@ class LocalityArcs:
         nodes = self.batch.new_nodes(len(groups))
         far = self.batch.new_arcs(nodes, aggregators, INF, 0)
         for group, node, arc in zip(groups, nodes, far, strict=True):
-            self._entries[group] = Entry(node, arc)
-            self._stale[group] = None
+            self.entries[group] = Entry(node, arc)
+            self.stale[group] = None
             for machine, _ in group.data:
                 self._holding.setdefault(machine, {})[group] = None
 
     def forget(self, group: Group) -> list[int]:
         """Forget a group; return its nodes, for removal."""
-        entry = self._entries.pop(group, None)
+        entry = self.entries.pop(group, None)
         if entry is None:
             return []
-        self._stale.pop(group, None)
+        self.stale.pop(group, None)
         for machine, _ in group.data:
             self._holding[machine].pop(group, None)
             if not self._holding[machine]:
@@ -130,31 +130,24 @@ class LocalityArcs:
 
     def machines_change(self, gone: Iterable[int], new: Iterable[int]) -> None:
         """Remove the arcs that hang on machines which go, come or change their rack, before `ClassArcs` hears of it."""
-        if not self._entries:
+        if not self.entries:
             return
         machines = [self._at.pop(row) for row in gone if row in self._at]
         machines += [self.cluster.by_row[row].id for row in new]
         touched = dict.fromkeys(group for machine in machines for group in self._holding.get(machine, ()))
         self._cut_off(touched)
-        self._stale.update(touched)
-
-    @property
-    def in_use(self) -> bool:
-        """True if a group has data."""
-        return bool(self._entries)
+        self.stale.update(touched)
 
     def forget_costs(self) -> None:
         """Renew all arcs in the next update."""
-        self._stale.update(dict.fromkeys(self._entries))
+        self.stale.update(dict.fromkeys(self.entries))
 
     def update(self, policy: Policy) -> None:
         """Renew the arcs of groups that are new or whose data moved."""
-        stale, self._stale = list(self._stale), {}
-        if not stale:
-            return
+        stale, self.stale = list(self.stale), {}
         self._cut_off(stale)
         for group in stale:
-            self.batch.set_cost(self._entries[group].far, policy.distance(0.0, 0.0, _total(group)))
+            self.batch.set_cost(self.entries[group].far, policy.distance(0.0, 0.0, _total(group)))
         if policy.locality is None:
             return
         to_racks: list[tuple[Group, int, int]] = []
@@ -193,19 +186,19 @@ class LocalityArcs:
         k = len(to_racks)
         gates = self.classes.gates(classes[k:], where[k:])
         heads = np.concatenate([self.racks.nodes(classes[:k], where[:k]), gates])
-        tails = np.array([self._entries[group].node for group, _, _ in both], np.int64)
+        tails = np.array([self.entries[group].node for group, _, _ in both], np.int64)
         arcs = self.batch.add_arcs(tails, heads, INF, np.array([cost for _, _, cost in both], np.int64))
         mine: dict[Group, list[int]] = {}
         for i, (group, place, cost) in enumerate(both):
-            entry = self._entries[group]
+            entry = self.entries[group]
             (entry.racks if i < k else entry.rows).append((place, cost))
             mine.setdefault(group, []).append(i)
         for group, at in mine.items():
-            self._entries[group].arcs, self._entries[group].heads = arcs[at], heads[at]
+            self.entries[group].arcs, self.entries[group].heads = arcs[at], heads[at]
 
     def _cut_off(self, groups: Iterable[Group]) -> None:
         """Remove all arcs to racks and machines."""
-        entries = [self._entries[group] for group in groups]
+        entries = [self.entries[group] for group in groups]
         arcs = [entry.arcs for entry in entries if len(entry.arcs)]
         if arcs:
             self.batch.remove_arcs(np.concatenate(arcs))
@@ -214,11 +207,11 @@ class LocalityArcs:
 
     def entry(self, group: Group) -> int | None:
         """Return the group's entry node, if it has data."""
-        return self._entries[group].node if group in self._entries else None
+        return self.entries[group].node if group in self.entries else None
 
     def flows(self) -> dict[Group, Near]:
         """Return the flow from the groups that have data and waiting tasks."""
-        waiting, entries = self.cluster.waiting, self._entries
+        waiting, entries = self.cluster.waiting, self.entries
         if sum(map(len, waiting.values())) < len(entries):  # nearly always: most groups with data run
             mine = [(group, entries[group]) for groups in waiting.values() for group in groups if group in entries]
         else:
@@ -238,7 +231,7 @@ class LocalityArcs:
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
-        for group, entry in self._entries.items():
+        for group, entry in self.entries.items():
             heads = np.array([self.racks.aggregator(group.cls.index), *entry.heads.tolist()], np.int64)
             arcs = np.array([entry.far, *entry.arcs.tolist()], np.int64)
             yield arcs, np.full(len(arcs), entry.node), heads

@@ -10,7 +10,7 @@ To each class a rack is a node of its own.  Machines without a rack share anonym
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class RackArcs(Columns):
         super().__init__()
         self.cluster = cluster
         self.batch = batch
-        self._aggregators: dict[int, int] = {}
+        self.aggregators: dict[int, int] = {}
         """Node of each class in use."""
         self._rows: dict[int, dict[int, None]] = {}
         """Machines of each rack; none is empty."""
@@ -128,25 +128,20 @@ class RackArcs(Columns):
 
     def add_classes(self, classes: Sequence[int], nodes: Sequence[int]) -> None:
         """Make these nodes the aggregators of classes."""
-        self._aggregators.update(zip(classes, nodes, strict=True))
+        self.aggregators.update(zip(classes, nodes, strict=True))
         self.grow(classes=max(classes, default=-1) + 1)
 
     def aggregator(self, class_id: int) -> int | None:
         """Return the node of the class's aggregator, if it has one."""
-        return self._aggregators.get(class_id)
-
-    @property
-    def aggregators(self) -> Mapping[int, int]:
-        """Node of each class in use."""
-        return self._aggregators
+        return self.aggregators.get(class_id)
 
     def aggregator_of(self, class_id: int) -> int:
         """Return the node of the aggregator of a class that has one."""
-        return self._aggregators[class_id]
+        return self.aggregators[class_id]
 
     def forget_class(self, class_id: int) -> list[int]:
         """Forget a class that has an aggregator; return its nodes, for removal."""
-        nodes: list[int] = [self._aggregators.pop(class_id), *self._node[class_id][self._node[class_id] >= 0].tolist()]
+        nodes: list[int] = [self.aggregators.pop(class_id), *self._node[class_id][self._node[class_id] >= 0].tolist()]
         self._node[class_id] = self._arc[class_id] = -1
         return nodes
 
@@ -157,7 +152,7 @@ class RackArcs(Columns):
             pairs = np.unique(classes[missing] << 32 | racks[missing])
             c, r = pairs >> 32, pairs & _RACK
             nodes = self.batch.add_nodes(len(c))
-            tails = np.array([self._aggregators[class_id] for class_id in c.tolist()], np.int64)
+            tails = np.array([self.aggregators[class_id] for class_id in c.tolist()], np.int64)
             self._node[c, r] = nodes
             self._capacity[c, r] = [self._room(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
             arcs = self._arc[c, r] = self.batch.add_arcs(tails, nodes, self._capacity[c, r], 0)
@@ -231,5 +226,5 @@ class RackArcs(Columns):
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
         c, r = np.nonzero(self._arc >= 0)
-        tails = np.array([self._aggregators[class_id] for class_id in c.tolist()], np.int64)
+        tails = np.array([self.aggregators[class_id] for class_id in c.tolist()], np.int64)
         yield self._arc[c, r], tails, self._node[c, r]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,29 +36,23 @@ def read(
     among : callable, optional
         See `Choose`; asked about several classes, where none is near its data, and no others make room.
     """
-    classes = builder.class_of if builder.cluster.waiting else {}  # of the last update
-    near = builder.locality.flows() if builder.locality.in_use else {}
-    entered = [(group.cls.index, rack) for group, sent in near.items() for rack in _racks_of(sent, builder.racks)]
-    rows = builder.classes.flows(classes, entered, changed)
-    displacing: dict[int, list[int]] = {}
-    for class_id, row in scope.evictions.flows():
-        displacing.setdefault(class_id, []).append(row)
-    if among is None or len(rows) < 2 or near or displacing:
-        found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
-    else:
-        found = among(rows)
-    if not found:
+    waiting = builder.cluster.waiting
+    classes = builder.class_of if waiting else {}  # of the last update
+    near = builder.locality.flows() if builder.locality.entries else {}
+    rows = builder.classes.flows(classes, _entered(near, builder.racks) if near else (), changed)
+    displacing = scope.evictions.flows()
+    if not (rows or displacing):
         return []
-    fair, waiting = builder.policy.fairness is not None, builder.cluster.waiting
-    queues = [_queue(builder, classes[class_id], fair) for class_id in found]
-    others = [queue for queue in queues if queue is not None and (fair or not queue.plain)]
+    found: Collection[int] = {**rows, **displacing} if displacing else rows
+    if among is not None and len(rows) > 1 and not (near or displacing):
+        found = among(rows)
+    fair = builder.policy.fairness is not None
+    queues = {class_id: _queue(builder, classes[class_id], fair) for class_id in found}
+    others = [queue for queue in queues.values() if queue is not None and (fair or not queue.plain)]
     anywhere, led = _flow_of(builder, others, near) if others else ({}, {})
     nodes, urged, eldest = builder.groups.nodes, scope.urged, builder.policy.waiting.buckets
-    alone = len(found) == 1
-    ranks = {} if alone else builder.ranks()
-    sizes = [0.0] if alone else builder.cluster.inventory.sizes(np.array(found, np.int64))
     proposals = []
-    for queue, class_id, size in zip(queues, found, sizes, strict=True):
+    for class_id, queue in queues.items():
         cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
         pairs: list[tuple[Group, int, int, int]] = []
         if queue is not None and (fair or not queue.plain):
@@ -74,9 +67,11 @@ def read(
             bucket = eldest if urged and group in urged else nodes[group].bucket
             if bucket > age:
                 age = bucket
-        rank = 0 if alone else ranks[cls]
-        proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age), size, rank))
-    if not alone:
+        proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age)))
+    if len(proposals) > 1:
+        ranks, sizes = builder.ranks(), builder.cluster.inventory.sizes(np.array([*queues], np.int64))
+        for proposal, size in zip(proposals, sizes, strict=True):
+            proposal.size, proposal.rank = size, ranks[proposal.cls]
         proposals.sort(key=_line)
     return proposals
 
@@ -117,9 +112,13 @@ def _oldest(builder: Builder, queue: ClassQueue, sent: list[tuple[Group, int]]) 
     return [entry for entry in sent if not is_plain(entry[0])] + queue.oldest(moved)
 
 
-def _racks_of(near: Near, racks: RackArcs) -> list[int]:
-    """Return the racks that flow enters otherwise than by the class's aggregator."""
-    return [rack for rack, _, _ in near.racks] + [int(racks.of[row]) for row, _, _ in near.rows]
+def _entered(near: Mapping[Group, Near], racks: RackArcs) -> list[tuple[int, int]]:
+    """Return classes and racks that flow enters otherwise than by the class's aggregator."""
+    entered: list[tuple[int, int]] = []
+    for group, sent in near.items():
+        entered += [(group.cls.index, rack) for rack, _, _ in sent.racks]
+        entered += [(group.cls.index, int(racks.of[row])) for row, _, _ in sent.rows]
+    return entered
 
 
 def _lead(

@@ -64,15 +64,10 @@ class Reservations(Columns):
         self.cluster = cluster
         self.classes = classes
         self._holds: dict[TaskClass, Reservation] = {}
-        self._holding = 0
+        self.holding = 0
         self._granted: dict[int, None] = {}
 
     # -- the limit ----------------------------------------------------------------------------------------------
-
-    @property
-    def in_use(self) -> bool:
-        """True if a machine is kept."""
-        return self._holding > 0
 
     def against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
         """Return whether the row is kept for another class that is not of worse priority, shape (classes, rows)."""
@@ -84,7 +79,7 @@ class Reservations(Columns):
 
     def forbids(self, row: int, class_id: int) -> bool:
         """Return `against` for one row and one class."""
-        return self._holding > 0 and bool(self.against(np.array([class_id]), np.array([row]))[0, 0])
+        return self.holding > 0 and bool(self.against(np.array([class_id]), np.array([row]))[0, 0])
 
     def grants(self, turn: int) -> bool:
         """Return whether the task of this turn may overtake, by the last round."""
@@ -95,14 +90,14 @@ class Reservations(Columns):
         self.forget_machines([row])
         if cls >= 0:
             self.held[row] = cls
-            self._holding += 1
+            self.holding += 1
         self.cluster.inventory.touch(row)
 
     def forget_machines(self, rows: Iterable[int]) -> None:
         """Keep these rows for no class, of machines that are gone."""
         self.grow(rows=self.cluster.inventory.rows)
         for row in rows:
-            self._holding -= int(self.held[row] >= 0)
+            self.holding -= int(self.held[row] >= 0)
             self.held[row] = -1
 
     def check(self) -> None:
@@ -114,7 +109,7 @@ class Reservations(Columns):
         """
         live, count = [-1, *self.cluster.by_class], self.cluster.inventory.rows
         known = bool(np.isin(self.held, live).all()) and bool((self.held[count:] == -1).all())
-        if not known or self._holding != int((self.held >= 0).sum()):
+        if not known or self.holding != int((self.held >= 0).sum()):
             raise ValueError("a machine is held for no class")
 
     # -- machines and classes -----------------------------------------------------------------------------------
@@ -167,11 +162,11 @@ class Reservations(Columns):
         """
         if self._granted:
             self._granted.clear()
-        groups = [group for group in patient if group.waiting] if patient else []
         inventory = self.cluster.inventory
         estimates = backfill is not None and inventory.tasks.estimated > 0 and inventory.rule is None
-        if not groups and not self._holds and not estimates:
+        if not (patient or self._holds or estimates):
             return
+        groups = [group for group in patient if group.waiting]
         most = 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD
         oldest: dict[TaskClass, float] = {}
         for group in groups:

@@ -133,7 +133,7 @@ class RunningArcs(Columns):
         due = self._due_view
         for index in indices:
             due[index] = inf
-            self._indices.give(index)
+        self._indices.give_some(indices)
 
     def forget_costs(self) -> None:
         """Send all costs again in the next update."""
@@ -193,7 +193,7 @@ class RunningArcs(Columns):
                     start[index] = since
                     aged.append(index)
         if old:
-            self.batch.remove_arcs([self._arc_view[index] for index in old])
+            self.batch.remove_arcs(list(map(self._arc_view.__getitem__, old)))
             self._free(old)
         if now >= self._next:
             aged = sorted({*aged, *self._ended(now)})

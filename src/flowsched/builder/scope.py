@@ -33,13 +33,13 @@ class RoundScope:
     groups : GroupNodes
     shares : Shares
     evictions : EvictionArcs
-        New, without any arc.
+        Without any arc.
     left_out : dict of Group
         The builder's own: groups left out of rounds until there are news.
     news : bool
         True if there are: these groups are let in when the scope is entered.
-    ended : callable
-        Called at the end of a round that no exception has ended.
+    note_left_out : callable
+        Called at the end of a round that no exception has ended, if any are left out.
     quotas : QuotaAccounts or None
 
     Attributes
@@ -48,7 +48,6 @@ class RoundScope:
         Groups of which no more tasks may start; those left out are among them.
     urged : dict of Group
         Groups that count as older than any other of their priority.
-    round_shares : RoundShares
     first : bool
         True before the first update.
     wake : float
@@ -64,22 +63,22 @@ class RoundScope:
         evictions: EvictionArcs,
         left_out: dict[Group, None],
         news: bool,
-        ended: Callable[[], None],
+        note_left_out: Callable[[], None],
         quotas: QuotaAccounts | None = None,
     ) -> None:
         self.now = now
         self.policy = policy
         self.evictions = evictions
-        self.withheld: dict[Group, None] = dict(left_out)
+        self.withheld: dict[Group, None] = left_out.copy()
         self.urged: dict[Group, None] = {}
-        self.round_shares = RoundShares(now=now)
+        self._round_shares: RoundShares | None = None
         self.first = True
         self.wake = inf
         self._groups = groups
         self._shares = shares
         self._left_out = left_out
         self._news = news
-        self._ended = ended
+        self._note_left_out = note_left_out
         self.quotas = quotas
         self._limited: dict[Group, None] = {}
         """Groups that claim for no more tasks than their quota lets start."""
@@ -96,10 +95,18 @@ class RoundScope:
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
             self.restore()
-            self._ended()
+            if self._left_out:
+                self._note_left_out()
         else:
             with suppress(Exception):  # it would hide the one on its way
                 self.restore()
+
+    @property
+    def round_shares(self) -> RoundShares:
+        """State of shares; made when it is first asked for."""
+        if self._round_shares is None:
+            self._round_shares = RoundShares(now=self.now)
+        return self._round_shares
 
     def spares(self, task: TaskRecord) -> bool:
         """Return True if the task was stopped so short a time ago that it is not stopped again; note until when."""

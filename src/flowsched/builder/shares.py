@@ -88,7 +88,7 @@ class Shares(Columns):
         self.cluster = cluster
         self._claimants = Claimants(batch, sink)
         self._counts = JobCounts(cluster)
-        self._fairness: Fairness | None = None
+        self.fairness: Fairness | None = None
         self._policy: Policy | None = None
         self._stale: dict[JobRecord, None] = {}
         """Jobs that the next update counts again."""
@@ -109,8 +109,7 @@ class Shares(Columns):
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
         """Add new jobs, with their nodes and the arcs from these to the sink."""
-        for i, job in enumerate(jobs):
-            self._apart[job] = nodes[i], arcs[i]
+        self._apart.update(zip(jobs, zip(nodes, arcs, strict=True), strict=True))
 
     def _let_claim(self) -> None:
         """Let the jobs that have come claim shares."""
@@ -149,7 +148,7 @@ class Shares(Columns):
             claimants that run less than their share.  They stand aside, so that others get what they cannot use.
         state : RoundShares
         """
-        if self._fairness is None or self._claims is None or not self._gradual:
+        if self.fairness is None or self._claims is None or not self._gradual:
             return False
         if not proposed:
             running = self._claimants.total(self._counts.tasks - self._counts.waiting)
@@ -162,7 +161,7 @@ class Shares(Columns):
 
     @property
     def _gradual(self) -> bool:
-        fairness = self._fairness
+        fairness = self.fairness
         return fairness is not None and fairness.mode != "ladder" and getattr(fairness.share, "gradual", False)
 
     def update(
@@ -185,7 +184,7 @@ class Shares(Columns):
         fairness = policy.fairness
         if self._apart:
             self._let_claim()
-        if fairness is not self._fairness:
+        if fairness is not self.fairness:
             self._switch(fairness)
             state.stale = True
         if fairness is None:
@@ -211,11 +210,6 @@ class Shares(Columns):
         if changed:
             self._bound(fairness, policy)
 
-    @property
-    def in_use(self) -> bool:
-        """True if there were shares at the last update."""
-        return self._fairness is not None
-
     def excess(self, changed: Iterable[JobRecord]) -> list[tuple[list[JobRecord], int]]:
         """Return claimants that run more tasks than they may, as jobs, each with the surplus.
 
@@ -227,7 +221,7 @@ class Shares(Columns):
         changed : iterable of JobRecord
             Jobs that have started or stopped tasks since the last update.
         """
-        fairness = self._fairness
+        fairness = self.fairness
         if fairness is None or self._claims is None:
             return []
         jobs = list(changed)
@@ -262,7 +256,7 @@ class Shares(Columns):
         surplus : dict of int to int
             Tasks beyond the share, by that number.
         """
-        fairness = self._fairness
+        fairness = self.fairness
         if fairness is None or self._claims is None:
             return [], {}, {}
         self._recount(changed)
@@ -284,16 +278,16 @@ class Shares(Columns):
             Jobs that have changed since the last update.
         """
         self._full = _NONE
-        if self._fairness is None or self._claims is None:
+        if self.fairness is None or self._claims is None:
             return None
         self._recount(dict.fromkeys(touched))
         running = self._claimants.total(self._counts.tasks - self._counts.waiting)
-        self._note_full(self._fairness, running >= self._most)
-        return self._fairness, self._claims, self._share, running
+        self._note_full(self.fairness, running >= self._most)
+        return self.fairness, self._claims, self._share, running
 
     def positions(self) -> LadderPosition | None:
         """Return the positions of all claimants as of the last update; None if all stand on one rung."""
-        fairness = self._fairness
+        fairness = self.fairness
         if fairness is None or self._claims is None or not self._rungs.shape[1]:
             return None
         running = self._claimants.total(self._counts.tasks - self._counts.waiting)
@@ -331,7 +325,7 @@ class Shares(Columns):
         """Take all bounds off, for another policy."""
         self._claimants.switch(fairness is not None and fairness.over == "user")
         self._stale.update(dict.fromkeys(self._claimants.index))
-        self._fairness = fairness
+        self.fairness = fairness
 
     def _recount(self, jobs: Iterable[JobRecord]) -> None:
         """Bring the counts of jobs up to date."""

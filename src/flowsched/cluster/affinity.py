@@ -52,7 +52,7 @@ class Affinity:
         self._rows: dict[Hashable, dict[int, None]] = {}
         self._spread: dict[Hashable, int] = {}
         self._avoided: dict[Hashable, dict[int, None]] = {}
-        self._fussy = 0
+        self.fussy = 0
         self._top = 0
 
     # -- machines -----------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class Affinity:
         if kind is None and not new.wishes:
             return
         self._classes[class_id] = new
-        self._fussy += new.wishes
+        self.fussy += new.wishes
         if in_rack < MANY:
             self._spread[new.kind] = self._spread.get(new.kind, 0) + 1
         for other in new.avoids:
@@ -113,7 +113,7 @@ class Affinity:
         gone = self._classes.pop(class_id, None)
         if gone is None:
             return
-        self._fussy -= gone.wishes
+        self.fussy -= gone.wishes
         if gone.in_rack < MANY:
             self._spread[gone.kind] -= 1
             if not self._spread[gone.kind]:
@@ -123,18 +123,13 @@ class Affinity:
             if not self._avoided[other]:
                 del self._avoided[other]
 
-    @property
-    def in_use(self) -> bool:
-        """True if a class has limits."""
-        return self._fussy > 0
-
     def restricts(self, class_id: int) -> bool:
         """Return whether the class has limits of its own."""
         return class_id in self._classes and self._classes[class_id].wishes
 
     def heeds(self, class_id: int) -> bool:
         """Return whether limits may concern the class on a machine."""
-        return self._fussy > 0 and class_id in self._classes
+        return self.fussy > 0 and class_id in self._classes
 
     def spreads(self, class_id: int) -> bool:
         """Return whether limits may concern the class in a rack."""
@@ -154,7 +149,7 @@ class Affinity:
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """Lower the counts of `Inventory.room`, shape (classes, rows), to what affinity leaves, and note its bits."""
-        if not self._fussy:
+        if not self.fussy:
             return
         for i, class_id in enumerate(classes.tolist()):
             for bit, most in zip((AFFINITY, SPREAD), self.room(class_id, rows) or (), strict=False):

@@ -318,7 +318,7 @@ def _affinity(inventory: Inventory, fresh: Inventory, live: set[int], leaving: b
     mine, made = inventory.affinity, fresh.affinity
     _must({c: k for c, k in mine._classes.items() if c in live} == made._classes, "kinds of classes differ")
     if mine._classes.keys() <= live and not leaving:
-        for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "_fussy"):
+        for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "fussy"):
             _must(getattr(mine, name) == getattr(made, name), f"affinity{name} is not what the records tell")
     _must(type(mine._top) is int and made._top <= mine._top <= inventory.rows, "affinity has too few or too many rows")
 

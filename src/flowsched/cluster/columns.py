@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import ge
 from typing import Any, ClassVar
@@ -176,12 +176,18 @@ class IdPool:
 
     def take_some(self, count: int) -> list[int]:
         """Return so many indices that are not in use, as `take` would."""
-        if count == 1:
-            return [self.take()]
-        again = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        first = self.count
-        self.count += count - len(again)
-        return [*again, *range(first, self.count)]
+        free = self._free
+        taken = free[: -count - 1 : -1]
+        del free[len(free) - len(taken) :]
+        if len(taken) < count:
+            first = self.count
+            self.count += count - len(taken)
+            taken += range(first, self.count)
+        return taken
+
+    def give_some(self, indices: Iterable[int]) -> None:
+        """Take back indices that are no longer in use, in this order."""
+        self._free.extend(indices)
 
     def give(self, index: int) -> None:
         """Take back an index that is no longer in use."""

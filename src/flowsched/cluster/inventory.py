@@ -388,13 +388,13 @@ class Inventory(ChangeLog):
     @property
     def plain(self) -> bool:
         """True if no limit of others narrows `room`: neither a rule, affinity, a failure nor a constraint."""
-        return not (self.rule is not None or self.constraints or self.affinity.in_use or self.shunned.ids)
+        return not (self.rule is not None or self.constraints or self.affinity.fussy or self.shunned.ids)
 
     @property
     def held(self) -> Ints | None:
         """By row, the class that a machine is kept for, -1 without one; None if no machine is kept."""
         reserved = self._reserved
-        return reserved.held if reserved is not None and reserved.in_use else None
+        return reserved.held if reserved is not None and reserved.holding else None
 
     def worst_running(self) -> int | None:
         """Return the worst (largest) priority that runs anywhere, None if no task runs."""

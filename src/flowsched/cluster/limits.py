@@ -180,8 +180,8 @@ class Reserved(Protocol):
     """Machines that are kept for classes."""
 
     @property
-    def in_use(self) -> bool:
-        """True if a machine is kept."""
+    def holding(self) -> int:
+        """Number of machines that are kept."""
         ...
 
     @property

@@ -116,7 +116,7 @@ def _asked(whole: TaskEvents, events: Sequence[ev.Event]) -> list[MachineRecord]
             adopting = True
     asked = _known(whole.machines, names)
     if adopting and (
-        whole.inventory.affinity.in_use or any(task.apart_in_rack for event in events for task in _new_tasks(event))
+        whole.inventory.affinity.fussy or any(task.apart_in_rack for event in events for task in _new_tasks(event))
     ):
         racks: Names = dict.fromkeys(machine.rack for machine in asked)
         for event in events:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from flowsched.boundary.collector import uncollected_if_many
+from flowsched.boundary.collector import MANY, uncollected
 from flowsched.boundary.validate import number, ordered, quoted
 from flowsched.cluster import events as ev
 from flowsched.cluster._records import fetch
@@ -34,8 +34,8 @@ IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
 
 
-_FETCHED = 32
-"""Of so many events at once memory is fetched."""
+_FETCHED, _FEW = 32, 8
+"""Memory is fetched for so many events at once, but for so few."""
 
 
 class Cluster(TaskEvents):
@@ -127,7 +127,7 @@ class Cluster(TaskEvents):
         """Let all that is count as changed, for a mirror that begins with nothing."""
         self.changes()
         groups = {group: dict.fromkeys(group.on) for job in self.jobs.values() for group in job.each_group()}
-        self._changes = Changes(groups, machines=dict.fromkeys(self.by_row))
+        self._changes.groups, self._changes.machines = groups, dict.fromkeys(self.by_row)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -160,8 +160,11 @@ class Cluster(TaskEvents):
         before = self.events
         ended: list[ev.EndedRun] = []
         try:
-            with uncollected_if_many(len(events)):
+            if len(events) < MANY:
                 self._apply(events, ended, atomic)
+            else:
+                with uncollected():
+                    self._apply(events, ended, atomic)
         except FlowschedError as error:
             if atomic:
                 raise TornStateError("an event was refused that had happened in a small cluster") from error
@@ -189,22 +192,18 @@ class Cluster(TaskEvents):
 
         The cluster is `midway` during each event, and if they happen `together` also in between.
         """
-        rest = 0  # events before it have happened at once
+        many, rest = len(events) > _FEW, 0
         for position, event in enumerate(events):
-            if position < rest:
+            if position < rest:  # it has happened with another one
                 continue
-            if not position % _FETCHED and len(events) - position > 8:
+            if many and not position % _FETCHED:
                 self._fetch(events[position : position + _FETCHED])
-            if type(event) is ev.MachineAdded and event.time is None and position + 1 < len(events):
-                run = joins(events, position, self.machines, self.resources)
-                if run is not None:
-                    rest = position + len(run[-1])
-                    self.midway = True
-                    self._machines_added(*run)
-                    self.events += rest - position
-                    self.midway = together
+            kind = type(event)
+            if kind is ev.MachineAdded:
+                rest = position + self._join(events, position, together)
+                if rest > position:
                     continue
-            handler = _HANDLERS.get(type(event))
+            handler = _HANDLERS.get(kind)
             if handler is None:
                 raise InputError(f"event: an event expected, got {quoted(event)}")
             if event.time is not None:
@@ -223,6 +222,19 @@ class Cluster(TaskEvents):
                 ended += over
         if together:
             self.midway = False
+
+    def _join(self, events: Sequence[ev.Event], position: int, together: bool) -> int:
+        """Let machines join at once that are described alike, from this position on; return how many."""
+        run = None
+        if position + 1 < len(events) and events[position].time is None:
+            run = joins(events, position, self.machines, self.resources)
+        if run is None:
+            return 0
+        self.midway = True
+        self._machines_added(*run)
+        self.events += len(run[-1])
+        self.midway = together
+        return len(run[-1])
 
     def _fetch(self, events: Sequence[ev.Event]) -> None:
         """Let the processor fetch what completions are about to change."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import repeat
 from math import inf
-from operator import is_
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,8 @@ from flowsched.cluster.views import found
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownTaskError
 
 __all__ = ["TaskEvents"]
+
+_TASK, _ID = {Task}, attrgetter("id")
 
 
 class TaskEvents(MachineEvents):
@@ -69,11 +70,11 @@ class TaskEvents(MachineEvents):
 
     def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
         """Check new tasks; return the runs of those that differ in their ids alone: the first one, all ids, and the demand."""
-        if not all(map(is_, map(type, tasks), repeat(Task))):
+        if not _TASK.issuperset(map(type, tasks)):
             for i, task in enumerate(tasks):
                 if not isinstance(task, Task):
                     raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
-        ids = [task.id for task in tasks]
+        ids: list[Hashable] = list(map(_ID, tasks))
         if len(set(ids)) < len(ids) or not self.tasks.keys().isdisjoint(ids):
             seen = set(self.tasks)
             for id in ids:
@@ -98,17 +99,17 @@ class TaskEvents(MachineEvents):
 
     def _add_records(self, group: Group, ids: list[Hashable], time: float | None, duration: float) -> list[TaskRecord]:
         """Let new tasks of a group wait."""
-        job, indices = group.job, self._indices.take_some(len(ids))
+        job, count, indices = group.job, len(ids), self._indices.take_some(len(ids))
         short = self._indices.count - len(self.by_index)
         if short:
             self.by_index += [None] * short
         records = added(ids, group, indices, self._turn, time, duration, self.by_index)
-        self._turn += len(records)
+        self._turn += count
         self.tasks.update(zip(ids, records, strict=True))
         job.tasks.extend(records)
         job.most = max(job.most, len(job.tasks))
-        group.tasks += len(records)
-        group.cls.tasks += len(records)
+        group.tasks += count
+        group.cls.tasks += count
         enqueue(self, records)
         return records
 

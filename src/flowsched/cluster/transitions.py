@@ -6,7 +6,6 @@ A mirror of the cluster (the network) learns of moves by `Changes`, and so pays 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from dataclasses import dataclass, field
 from typing import Any
 
 from flowsched.cluster._records import again, ids_of, restore, start, unsettle
@@ -16,7 +15,6 @@ from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, T
 __all__ = ["Changes", "Transitions"]
 
 
-@dataclass
 class Changes:
     """Changes since the last look; rows of machines that merely filled or emptied are told by `Inventory.version`.
 
@@ -34,11 +32,12 @@ class Changes:
         Indices of classes forgotten; likewise.
     """
 
-    groups: dict[Group, dict[int, None]] = field(default_factory=dict)
-    removed: list[Group] = field(default_factory=list)
-    machines: dict[int, None] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)
-    classes: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.groups: dict[Group, dict[int, None]] = {}
+        self.removed: list[Group] = []
+        self.machines: dict[int, None] = {}
+        self.gone: list[int] = []
+        self.classes: list[int] = []
 
 
 class Transitions:

@@ -216,7 +216,9 @@ class Durable(Generic[E]):
 
     def _check_ready(self) -> None:
         """Refuse a call on half a change, and one that an adapter has to make, since its journal would lack the call."""
-        self.engine.cluster.check_whole()
+        cluster = self.engine.cluster
+        if cluster.midway:
+            cluster.check_whole()
         if self.journal is not None and not self._decides_what_fits():
             raise InputError(
                 "journal: a fit rule decides here: its adapter keeps the journal, and has to be told instead"

@@ -71,7 +71,10 @@ def framed(bodies: Iterable[Body], chain: int = 0, front: bytes = b"") -> tuple[
             raise JournalError(f"a record of {length} bytes is too long; the limit is {_LONGEST}")
         pair = _PAIR.pack(length, chain)
         parts += (pair, crc32(pair).to_bytes(4, "little"))
-        parts += (body,) if isinstance(body, bytes) else body
+        if isinstance(body, bytes):
+            parts.append(body)
+        else:
+            parts += body
     return b"".join(parts), chain
 
 
@@ -262,7 +265,8 @@ class Log:
             They could not be written; nothing more can be from now on.
         """
         data, chain = framed(bodies, self._chain)
-        self._check_open()
+        if self._fd < 0 or self._failed:  # closed meanwhile, as a fork does
+            self._check_open()
         self._write(data, chain)
         if sync:
             self._wait()

@@ -392,7 +392,8 @@ class _Attempt:
         if done == len(tasks):
             return done
         simple = inventory.rule is None and not inventory.constraints
-        simple = simple and not inventory.affinity.heeds(tasks[done].group.cls.index)
+        if inventory.affinity.fussy:
+            simple = simple and not inventory.affinity.heeds(tasks[done].group.cls.index)
         while True:
             if simple:
                 first = done

@@ -26,11 +26,16 @@ class Stillness:
     Parameters
     ----------
     builder : Builder
+
+    Attributes
+    ----------
+    changes : int
+        `NetworkBatch.count` before the round.
     """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._changes, self._terms = builder.batch.count, builder.reservations.terms()
+        self.changes, self._terms = builder.batch.count, builder.reservations.terms()
 
     def again_at(self, scope: RoundScope, cut: bool, waiting: int) -> float:
         """Return `Round.again_at`, after the round was taken back.
@@ -49,6 +54,6 @@ class Stillness:
         if waiting == len(builder.cluster.resting):
             return builder.cluster.back_at if waiting else inf
         moved = builder.cluster.touched or builder.reservations.terms() != self._terms
-        if moved or (builder.policy.fairness is not None and builder.batch.count != self._changes):
+        if moved or (builder.policy.fairness is not None and builder.batch.count != self.changes):
             return now
         return max(now, min(builder.due(now), scope.wake, builder.cluster.back_at))

@@ -18,7 +18,7 @@ from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
-from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Moment, Place, Reason, ReasonCode, Round, Starts
+from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts, moment_of
 
 __all__ = ["begun", "carry_out", "happen"]
 
@@ -74,12 +74,12 @@ def carry_out(
 def _as_found(cluster: Cluster, round: Round) -> bool:
     """Return True if tasks start, each by itself, and nothing has happened since they did so in the round's transaction."""
     known: Starts | None = vars(round).get("_starts")
-    if known is None or round.gangs or known.moment != Moment.of(cluster):
+    if known is None or round.gangs or known.moment != moment_of(cluster):
         return False
     inventory = cluster.inventory
     if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
         return False  # what these say may have changed
-    if inventory.affinity.in_use:
+    if inventory.affinity.fussy:
         return False  # tasks that it limits start one by one
     first = known.tasks[0] if known.tasks else None
     # Else it is a task of the cluster of which this one is a copy.

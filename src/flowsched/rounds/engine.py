@@ -176,7 +176,7 @@ class RoundEngine:
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
         """Let a round happen; see `Scheduler.commit`."""
-        quotas = None if self.policy.quotas is None else self._mirror().quotas
+        quotas = None if self.builder.policy.quotas is None else self._mirror().quotas
         done = carry_out(self.cluster, round, only, self._graceful, quotas)
         if type(round.shares) is ShareReport:  # `isinstance` asks the abstract class, in every commit
             self._book(round.shares, done.accepted)

@@ -47,12 +47,11 @@ class Gangs:
     """
 
     def __init__(self, check: AdmissionCheck) -> None:
-        self.builder = builder = check.builder
-        self.scope = check.scope
-        self.check = check
+        self.check, self.scope, self.builder = check, check.scope, check.builder
         self._urged: dict[JobRecord, None] = {}
         self._aside: dict[JobRecord, None] = {}
-        self.out: dict[JobRecord, None] = dict.fromkeys([group.job for group in builder.left_out])
+        builder = self.builder
+        self.out: dict[JobRecord, None] = {group.job: None for group in builder.left_out} if builder.left_out else {}
         self._looked = False
         if not builder.gangs():
             return
@@ -84,7 +83,7 @@ class Gangs:
         late : bool
             True if there is no time to decide again: a round in which a gang fell short is taken back as a whole.
         """
-        if not self.builder.any_gangs:
+        if not self.builder.gang_groups:
             return True
         groups = (task.group for task in self.check.transaction.before)
         touched = dict.fromkeys(group.job for group in groups if group.job.job.gang is not None)

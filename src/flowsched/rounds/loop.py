@@ -29,14 +29,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
-from flowsched.boundary.collector import uncollected_if_many
+from flowsched.boundary.collector import MANY, uncollected
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
 from flowsched.cluster.transaction import Transaction
@@ -49,7 +48,7 @@ from flowsched.rounds.gangs import Gangs
 from flowsched.rounds.outcome import outcome
 from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Moment, Round, RoundStats, Share
+from flowsched.rounds.values import Round, RoundStats, Share, moment_of
 from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
@@ -58,18 +57,16 @@ __all__ = ["make_round"]
 _NO_SHARES: Mapping[Hashable, Share] = MappingProxyType({})
 
 
-@dataclass(slots=True)
 class _Clock:
     """Seconds that a round spent, by activity, and its deadline on the clock of `time.perf_counter`."""
 
-    deadline: float
-    update: float = 0.0
-    solve: float = 0.0
-    solves: int = 0
-    gap: float = 0.0
-    cost: int = 0
-    late: bool = False
+    update = solve = gap = 0.0
+    solves = cost = 0
+    late = False
     changed: NDArray[np.int64] | None = None
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
 
     def run(self, network: FlowNetwork, start: float) -> bool:
         """Optimise within the time that is left; False without any flow."""
@@ -84,7 +81,7 @@ class _Clock:
         finally:
             self.solve += time.perf_counter() - start
         self.gap, self.cost, self.changed = float(solution.stats["gap"]), solution.cost, solution.changed
-        self.late = time.perf_counter() > self.deadline
+        self.late = limit is not None and time.perf_counter() > self.deadline
         return True
 
 
@@ -109,7 +106,9 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
     timed : bool
         True if the time limit had a part in the round, so that it cannot be made again from the same events.
     """
-    with uncollected_if_many(len(builder.cluster.touched)):
+    if len(builder.cluster.touched) < MANY:
+        return _make(builder, verdicts, now, time_limit)
+    with uncollected():
         return _make(builder, verdicts, now, time_limit)
 
 
@@ -117,7 +116,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     start = time.perf_counter()
     cluster = builder.cluster
     cluster.date(now)  # first, so that it holds whatever becomes of the round
-    before, still = builder.batch.count, Stillness(builder)
+    still = Stillness(builder)
     clock = _Clock(math.inf if time_limit is None else start + time_limit)
     transaction, turn = Transaction(cluster, now), cluster.turn
     cluster.midway = True
@@ -133,7 +132,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                 withheld = withhold(check)
                 out = outcome(check)
                 shares = None
-                if builder.shares.in_use or builder.shares.limit:
+                if builder.shares.fairness is not None or builder.shares.limit:
                     told = builder.shares.report([task.group.job for task in transaction.before])
                     shares = None if told is None else ShareReport(*told)
                 waiting = verdicts.waiting(had_room, clock.late, gangs.out, withheld)
@@ -152,7 +151,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     stats = RoundStats(
         nodes=nodes,
         arcs=arcs,
-        changes=builder.batch.count - before,
+        changes=builder.batch.count - still.changes,
         solves=clock.solves,
         seconds_update=clock.update,
         seconds_solve=clock.solve,
@@ -160,7 +159,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
         gap=clock.gap,
         cost=clock.cost,
     )
-    return out.round(now, waiting, stats, shares or _NO_SHARES, again_at, Moment.of(cluster)), cut
+    return out.round(now, waiting, stats, shares or _NO_SHARES, again_at, moment_of(cluster)), cut
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
@@ -181,6 +180,8 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
             proposed |= bool(proposals)
             again = check.admit(proposals)
         scope.evictions.withdraw()
+        if not (again or clock.late or cluster.waiting or builder.policy.fairness is not None):
+            return had_room  # there is nothing left to start
         # Room that was offered at a price and that no task took is not offered twice.
         offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
         if not (again or offered or clock.late):

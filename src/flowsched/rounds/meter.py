@@ -21,7 +21,7 @@ import numpy as np
 
 from flowsched.cluster import Cluster
 from flowsched.rounds.reasons import Waiting
-from flowsched.rounds.values import Commit, Migrate, Place, Preempt, Reason, ReasonCode, Round
+from flowsched.rounds.values import Commit, Migrate, Place, Preempt, Reason, ReasonCode, Round, RoundStats
 
 __all__ = ["METRICS", "Meter", "Metric", "Metrics", "RoundHook"]
 
@@ -108,10 +108,11 @@ class Meter:
         self.failed = self.hook_errors = 0
         self.journal_seconds = 0.0
         self._placed = self._preempted = self._migrated = self._refused = 0
-        self._solves = self._changes = self._nodes = self._arcs = 0
+        self._solves = self._changes = 0
         self._update = self._solve = self._read = self._seconds = 0.0
-        self._gap = 0.0
-        self._last = (0.0, 0.0, 0.0, 0.0, 0.0)
+        self._stats = RoundStats(0, 0, 0, 0, 0.0, 0.0, 0.0)
+        self._last = 0.0, 0.0
+        """Seconds of the last round, and of the journal since the one before."""
         self._slower = [0] * len(_LABELS)
         """Rounds by the first bound that they do not exceed."""
         self._waiting: Mapping[Hashable, Reason] = {}
@@ -127,24 +128,23 @@ class Meter:
         journal_seconds : float
             Time that records of the journal have taken so far.
         """
-        stats = round.stats
-        update, solve, read = stats.seconds_update, stats.seconds_solve, stats.seconds_read
-        self._last = last = (update, solve, read, journal_seconds - self.journal_seconds, seconds)
+        stats = self._stats = round.stats
+        self._last = seconds, journal_seconds - self.journal_seconds
         self.journal_seconds = journal_seconds
-        self._update += update
-        self._solve += solve
-        self._read += read
+        self._update += stats.seconds_update
+        self._solve += stats.seconds_solve
+        self._read += stats.seconds_read
         self._seconds += seconds
         self._slower[bisect_left(_BOUNDS, seconds)] += 1
         self._solves += stats.solves
         self._changes += stats.changes
-        self._nodes, self._arcs, self._gap = stats.nodes, stats.arcs, stats.gap
         self._waiting = round.waiting
         if LOGGER.isEnabledFor(logging.DEBUG):
+            last = stats.seconds_update, stats.seconds_solve, stats.seconds_read, self._last[1]
             moves = len(round.placements), len(round.preemptions), len(round.migrations), len(round.waiting)
             sizes = stats.nodes, stats.arcs, stats.changes, stats.solves, stats.gap
             with suppress(Exception):  # of a handler of the caller's
-                LOGGER.debug(_LINE, round.now, seconds, *last[:4], *moves, *sizes)
+                LOGGER.debug(_LINE, round.now, seconds, *last, *moves, *sizes)
 
     def commit(self, round: Round, done: Commit) -> None:
         """Count a commit."""
@@ -172,7 +172,7 @@ class Meter:
         """Return the numbers of all `METRICS`, in their order."""
         counts = list(accumulate(self._slower))
         running, tasks = int(cluster.inventory.running.sum()), len(cluster.tasks)
-        update, solve, read, journal, seconds = self._last
+        stats, (seconds, journal) = self._stats, self._last
         return {
             "rounds_total": counts[-1],
             "rounds_failed_total": self.failed,
@@ -186,17 +186,17 @@ class Meter:
             "network_changes_total": self._changes,
             "hook_errors_total": self.hook_errors,
             "phase_seconds_total": _phases(self._update, self._solve, self._read, journal_seconds),
-            "phase_last_seconds": _phases(update, solve, read, journal),
+            "phase_last_seconds": _phases(stats.seconds_update, stats.seconds_solve, stats.seconds_read, journal),
             "round_seconds": {**dict(zip(_LABELS, counts, strict=True)), "sum": self._seconds},
             "round_last_seconds": seconds,
-            "round_gap": self._gap,
+            "round_gap": stats.gap,
             "machines": len(cluster.machines),
             "machines_up": int(np.count_nonzero(cluster.inventory.usable)),
             "tasks_running": running,
             "tasks_waiting": max(tasks - running, 0),
             "waiting_by_reason": _by_reason(self._waiting),
-            "network_nodes": self._nodes,
-            "network_arcs": self._arcs,
+            "network_nodes": stats.nodes,
+            "network_arcs": stats.arcs,
             "journal_bytes": journal_bytes,
         }
 

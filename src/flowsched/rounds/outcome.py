@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from flowsched.cluster._records import moved
@@ -42,9 +43,11 @@ class Outcome:
         Devices of those that migrate.
     """
 
-    __slots__ = (
-        "devices", "gangs", "machines", "migrates", "migrations", "moved", "others", "placements", "preemptions", "preempts", "tasks", "turns",
-    )  # fmt: skip
+    # As they are where no task stops.
+    others: Mapping[Hashable, int] = MappingProxyType({})
+    moved: Mapping[Hashable, tuple[int, ...]] = MappingProxyType({})
+    preempts: Sequence[Delta] = ()
+    migrates: Sequence[Delta] = ()
 
     def __init__(self) -> None:
         self.placements: dict[Hashable, Hashable] = {}
@@ -54,11 +57,7 @@ class Outcome:
         self.machines: list[Hashable] = []
         self.devices: list[tuple[int, ...]] = []
         self.turns: list[int] = []
-        self.others: dict[Hashable, int] = {}
-        self.moved: dict[Hashable, tuple[int, ...]] = {}
         self.gangs: dict[Hashable, int] = {}
-        self.preempts: list[Delta] = []
-        self.migrates: list[Delta] = []
 
     def round(
         self,
@@ -78,8 +77,8 @@ class Outcome:
         }  # fmt: skip
         if self.others:
             told["deltas"] = (*self.preempts, *self.migrates, *starts.deltas())
-            told["devices"] = starts.devices_of() | self.moved
-            told["turns"] = starts.turns_of() | self.others
+            told["devices"] = {**starts.devices_of(), **self.moved}
+            told["turns"] = {**starts.turns_of(), **self.others}
         else:
             told["_starts"] = starts
         _set(made, "__dict__", told)
@@ -89,19 +88,31 @@ class Outcome:
 def outcome(check: AdmissionCheck) -> Outcome:
     """Collect the tasks that start, stop and move if the transaction becomes real."""
     out = Outcome()
+    others = moved(check.transaction.before, check.cluster.by_row, out)
+    if others:
+        _stop(out, check, others)
+    return out
+
+
+def _stop(out: Outcome, check: AdmissionCheck, tasks: Sequence[TaskRecord]) -> None:
+    """Collect the tasks that stop and move."""
     policy, by_row, before = check.builder.policy, check.cluster.by_row, check.transaction.before
     price = policy.preemption.price if policy.preemption else 0.0
-    for task in moved(before, by_row, out):
+    turns: dict[Hashable, int] = {}
+    devices: dict[Hashable, tuple[int, ...]] = {}
+    preempts: list[Delta] = []
+    migrates: list[Delta] = []
+    for task in tasks:
         was = before[task].place
         assert was is not None, "it ran before, or it would have started"
         old, cause = by_row[was.row].id, check.evicted_for[task].id
-        out.others[task.id] = before[task].turn
+        turns[task.id] = before[task].turn
         if task.row < 0:
             lost = policy.waiting.bucket(check.transaction.now - was.since)
             out.preemptions[task.id] = Preemption(old, cause, price * (1 + lost))
-            out.preempts.append(Preempt(task.id, old, cause))
+            preempts.append(Preempt(task.id, old, cause))
         else:
             machine = by_row[task.row].id
-            out.migrations[task.id], out.moved[task.id] = (old, machine), task.devices
-            out.migrates.append(Migrate(task.id, old, machine, task.devices, cause))
-    return out
+            out.migrations[task.id], devices[task.id] = (old, machine), task.devices
+            migrates.append(Migrate(task.id, old, machine, task.devices, cause))
+    out.others, out.moved, out.preempts, out.migrates = turns, devices, preempts, migrates

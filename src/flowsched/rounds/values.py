@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import count
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flowsched.cluster._records import places
 from flowsched.cluster.events import EndedRun
@@ -154,17 +154,13 @@ KINDS = Place, Preempt
 """For `flowsched.cluster._records`."""
 
 
-class Moment(NamedTuple):
-    """State of a cluster between two calls: another one after each event, commit and trial."""
+Moment = tuple[int, int, int]
+"""State of a cluster between two calls: another one after each event, commit and trial."""
 
-    events: int
-    turn: int
-    clock: int
 
-    @classmethod
-    def of(cls, cluster: Cluster) -> Moment:
-        """Return the present one."""
-        return cls(cluster.events, cluster.turn, cluster.inventory.clock)
+def moment_of(cluster: Cluster) -> Moment:
+    """Return the present one."""
+    return cluster.events, cluster.turn, cluster.inventory.clock
 
 
 class Starts(NamedTuple):
@@ -315,23 +311,18 @@ class Round:
     """Tasks of gangs that start, each with a number of its gang: those of one number start together or not at all."""
     again_at: float = -inf
 
-    if not TYPE_CHECKING:  # all are declared above
 
-        def __getattr__(self, name: str) -> Any:
-            """Make what a round in which tasks start, and no others move, has not been asked for yet."""
-            made = vars(self)
-            if name not in _LATER or "_starts" not in made:
-                raise AttributeError(name, name=name, obj=self)
-            made[name] = found = _LATER[name](made["_starts"])
-            return found
+def _made_later(cls: type, name: str, make: Callable[[Any], Any]) -> None:
+    """Let objects that come without this attribute make it when it is first looked at."""
+    later = cached_property(make)
+    later.__set_name__(cls, name)
+    setattr(cls, name, later)
 
 
-_LATER: Mapping[str, Callable[[Starts], Any]] = {
-    "deltas": Starts.deltas,
-    "devices": Starts.devices_of,
-    "turns": Starts.turns_of,
-}
-"""What a round makes when it is looked at."""
+# Of a round in which tasks start, and no others move.
+_made_later(Round, "deltas", lambda round: round._starts.deltas())
+_made_later(Round, "devices", lambda round: round._starts.devices_of())
+_made_later(Round, "turns", lambda round: round._starts.turns_of())
 
 
 @dataclass(frozen=True, init=False)
@@ -374,15 +365,6 @@ class Commit:
         object.__setattr__(made, "__dict__", told)
         return made
 
-    if not TYPE_CHECKING:  # it is declared above
-
-        def __getattr__(self, name: str) -> Any:
-            """Take over the deltas of a whole round when they are looked at."""
-            if name != "accepted" or "_round" not in vars(self):
-                raise AttributeError(name, name=name, obj=self)
-            found = vars(self)["accepted"] = vars(self)["_round"].deltas
-            return found
-
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -397,3 +379,6 @@ class Commit:
             return {}
         starts = (delta.task for delta in self.accepted if not isinstance(delta, Preempt))
         return dict(zip(starts, count(self.first_run)))
+
+
+_made_later(Commit, "accepted", lambda commit: commit._round.deltas)  # of `Commit.whole`

@@ -44,6 +44,7 @@ _COUNT, _SINCE = attrgetter("count"), attrgetter("since")
 _NEVER = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
 _NO_PRICES: NDArray[np.float64] = np.zeros(0)
+_NOBODY = Waiting([])
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class Verdicts:
         rest = self._rest(withheld) if withheld or self.cluster.resting else []
         if not self.cluster.waiting:
             self._line = None
-            return Waiting(rest, sum([len(ids) for ids, _, _ in rest]))
+            return Waiting(rest, sum([len(ids) for ids, _, _ in rest])) if rest else _NOBODY
         line = self._in_line()
         queues = line.queues
         roomy = [class_id in had_room for class_id in line.ids]
