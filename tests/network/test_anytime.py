@@ -70,16 +70,17 @@ def scattered(nodes: int, arcs: int, seed: int) -> FlowProblem:
     return FlowProblem(tail, head, capacity, cost, supply)
 
 
-def sched(machines: int, tasks: int) -> FlowProblem:
-    return SchedFamily(machines, slots=4, tasks=tasks, seed=1).problem()
+def sched(machines: int, tasks: int, seed: int = 1) -> FlowProblem:
+    return SchedFamily(machines, slots=4, tasks=tasks, seed=seed).problem()
 
 
-NETWORKS = {
-    "grid": grid(20, 0),
-    "scattered": scattered(500, 4_000, 1),
-    "full cluster": sched(150, 600),
-    "overfull cluster": sched(150, 700),
+FAMILIES = {
+    "grid": lambda seed: grid(20, seed),
+    "scattered": lambda seed: scattered(500, 4_000, seed),
+    "full cluster": lambda seed: sched(150, 600, seed),
+    "overfull cluster": lambda seed: sched(150, 700, seed),
 }
+NETWORKS = {name: family(seed) for (name, family), seed in zip(FAMILIES.items(), (0, 1, 1, 1), strict=True)}
 OPTIMA = {name: network(problem).solve().cost for name, problem in NETWORKS.items()}
 
 
@@ -148,12 +149,20 @@ def test_small_networks_of_all_kinds(seed: int, ticking: itertools.count[int]) -
                 net.certify()
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_next_solve_goes_on(name: str, ticking: itertools.count[int]) -> None:
-    """In pivots: stopped several times, and then to the end, takes little more than at once; also from a copy."""
-    problem = NETWORKS[name]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_next_solve_goes_on(family: str, ticking: itertools.count[int]) -> None:
+    """In pivots: stopped several times, and then to the end, takes little more than at once; also from a copy.
+
+    One network takes up to a quarter more or less than another one of its family, hence the mean.
+    """
+    taken = [_stopped_twice(FAMILIES[family](seed), ticking) for seed in range(effort(6, 24))]
+    assert np.mean(taken) <= 1.3
+
+
+def _stopped_twice(problem: FlowProblem, ticking: itertools.count[int]) -> float:
+    """Return the pivots of solves that are stopped and one that is not, in units of those of one solve."""
     start = next(ticking)
-    once = network(problem).solve(algorithm=SIMPLEX, time_limit=10**6).stats["pivots"]
+    once = network(problem).solve(algorithm=SIMPLEX, time_limit=10**6)
     looks = next(ticking) - start
     net, pivots, stopped = network(problem), 0, 0
     for part in (0.5, 0.5):
@@ -166,10 +175,10 @@ def test_the_next_solve_goes_on(name: str, ticking: itertools.count[int]) -> Non
         stopped += solution.stats["gap"] > 0
         net = net.copy()
     solution = net.solve(algorithm=SIMPLEX)
-    assert solution.cost == OPTIMA[name]
+    assert solution.cost == once.cost
     net.certify()
     assert stopped
-    assert pivots + solution.stats.get("pivots", 0) <= 1.3 * once
+    return (pivots + solution.stats.get("pivots", 0)) / once.stats["pivots"]
 
 
 @pytest.mark.parametrize("seed", range(effort(4, 60)))
@@ -240,7 +249,7 @@ def test_what_a_stopped_simplex_has_is_kept_while_repair_answers(name: str, tick
     _cs.look_every(8_000)
     _ns.look_every(100)
     kinds = set()
-    for limit in range(40, 400, 12):
+    for limit in range(40, 400, 4):
         net = network(NETWORKS[name])
         try:
             solution = net.solve(time_limit=limit)
