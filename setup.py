@@ -40,8 +40,11 @@ MODULES = (
 PUBLIC = ("_simple", "cluster._records")
 """Users meet their classes, so these have docstrings: a fiftieth of the wheel in all modules."""
 
-HOT = ("_cs", "_ns", "_scaling", "fgm._course")
-"""Compiled for speed (``-O3`` is larger by an eighth and no faster); the others, which mostly call Python, for size."""
+KERNELS = ("_cs", "_ns", "_scaling")
+"""Loops over numbers: all steps of ``-O2`` (``-O3`` is larger by an eighth and no faster)."""
+
+HOT = (*KERNELS, "fgm._course", "journal._encode")
+"""Compiled for speed, the others, which mostly call Python, for size."""
 
 SHARED = "_flowsched_views"
 """The memory views of all modules, a quarter of each otherwise.
@@ -67,9 +70,14 @@ else:
     if sys.platform == "linux":
         compile_flags.append("-fno-ipa-profile")  # what cold functions alone call is not cold
         compile_flags += ["-fno-plt", "-fmerge-all-constants"]  # smaller
+        compile_flags.append("-fno-tree-tail-merge")  # smaller once it is compressed
     link_flags = (
         ["-s", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"] if sys.platform == "linux" and not debug else []
     )
+
+size = [] if debug or sys.platform == "win32" else ["-Os"]
+plain = ["-fno-schedule-insns2", "-fno-tree-dominator-opts"] if sys.platform == "linux" and not debug else []
+"""What is compiled without these steps is more alike, and a fortieth smaller once it is compressed."""
 
 macros = {"FLOWSCHED_FLAGS": '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *compile_flags]).strip())}
 macros["CYTHON_COMPRESS_STRINGS"] = "0"  # what the wheel compresses again grows by that
@@ -85,7 +93,7 @@ def extension(name: str, suffix: str) -> Extension:
         f"flowsched.{name}",
         [f"src/flowsched/{name.replace('.', '/')}{suffix}"],
         define_macros=list(macros.items()),
-        extra_compile_args=[*compile_flags, *(() if name in HOT or debug or sys.platform == "win32" else ("-Os",))],
+        extra_compile_args=[*compile_flags, *(() if name in KERNELS else plain), *(() if name in HOT else size)],
         extra_link_args=link_flags,
         py_limited_api=limited,
     )
