@@ -52,20 +52,27 @@ cdef object DEFAULT = _signal.SIG_DFL, IGNORED = _signal.SIG_IGN
 cdef unsigned long main_thread = threading.main_thread().ident
 
 
+# Signal handlers run in the main thread alone, and only that thread touches these.
+cdef int depth = 0             # sections open in the main thread
+cdef int opened = 0            # `interruptible`s open within the innermost of them
+cdef unsigned turn = 0         # how many times `shut` has begun
+cdef int held = 0              # handlers in the list below
+cdef list handlers = [None] * 32    # by signal: the handler in whose place `_keep` is.  To write here takes no memory, so none is lost where that has ended
+cdef list arrived = []         # (handler, signal, frame) in order of arrival
+
+
 def _in_child():
-    """After a fork, the thread that forked is the main one."""
-    global main_thread
-    main_thread = PyThread_get_thread_ident()
+    """After a fork, the thread that forked is the main one, and a section of the one before does not end."""
+    global main_thread, depth, opened
+    if main_thread != PyThread_get_thread_ident():
+        main_thread = PyThread_get_thread_ident()
+        depth = opened = 0
+        arrived.clear()
+        reopen()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
-
-# Signal handlers run in the main thread alone, and only that thread touches these.
-cdef int depth = 0             # sections open in the main thread
-cdef int opened = 0            # `interruptible`s open within the innermost of them
-cdef dict handlers = {}        # by signal: the handler that was there when the outermost section was entered
-cdef list arrived = []         # (handler, signal, frame) in order of arrival
 
 
 def _keep(number, frame, /):
@@ -77,15 +84,24 @@ def _keep(number, frame, /):
 
 cdef int shut() except -1:
     """Put `_keep` in the place of every handler in Python."""
-    cdef list found = list(map(get_handler, SIGNALS))   # half the time of a loop of calls where the C API is the limited one
+    global turn, held
+    cdef list found
+    cdef object before
     cdef Py_ssize_t i
     cdef PyObject* one
-    for i in range(len(found)):
-        one = PyList_GetItem(found, i)
-        if one == <PyObject*> DEFAULT or one == <PyObject*> IGNORED or one == <PyObject*> _keep or not callable(<object> one):
-            continue
-        handlers[i + 1] = <object> one
-        set_handler(i + 1, _keep)
+    cdef unsigned mine = turn - 1
+    while mine != turn:     # a handler that ran meanwhile (`signal` looks for signals first) has had a section, and given all back
+        turn += 1
+        mine = turn
+        found = list(map(get_handler, SIGNALS))     # half the time of a loop of calls where the C API is the limited one
+        for i in range(len(found)):
+            one = PyList_GetItem(found, i)
+            if one == <PyObject*> DEFAULT or one == <PyObject*> IGNORED or one == <PyObject*> _keep or not callable(<object> one):
+                continue
+            before = set_handler(i + 1, _keep)
+            if before is not _keep:
+                held += handlers[i + 1] is None
+                handlers[i + 1] = before
     return 0
 
 
@@ -103,13 +119,21 @@ cdef int deliver(object first=None) except -1:
 
 
 cdef int reopen() except -1:
-    """Give every signal its handler back, and run those of the signals that arrived."""
-    cdef object number, handler, error, first = None
-    for number, handler in list(handlers.items()):
+    """Give every signal its handler back, and run those of the signals that arrived.  What an error leaves, the end of the next section gives back."""
+    global held
+    cdef object handler, error, first = None
+    cdef int number
+    for number in range(1, 32):
+        handler = handlers[number]
+        if handler is None:
+            continue
         while get_handler(number) is _keep:
             error = fs_attempt(set_handler, number, handler)    # that of the handler of another signal: `signal` looks for signals first
             if first is None:
                 first = error
+        if handlers[number] is not None:    # such a handler may have had a section, which has given this one back
+            handlers[number] = None
+            held -= 1
     return deliver(first)
 
 
@@ -139,7 +163,6 @@ cdef class Exclusive:
         self.main = main
         if main:
             if depth == 0:
-                handlers.clear()
                 try:
                     shut()
                 except BaseException:
@@ -158,7 +181,7 @@ cdef class Exclusive:
         flowsched_swap(&self.busy, 0)
         if main:
             depth -= 1
-            if depth == 0 and handlers:
+            if depth == 0 and held:
                 reopen()
         return False
 

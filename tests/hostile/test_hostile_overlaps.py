@@ -178,3 +178,67 @@ def test_a_thread_that_forks_is_the_main_one_of_the_child() -> None:
     thread.start()
     thread.join()
     assert ends == [0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_the_child_of_a_thread_has_the_handlers_of_a_section_that_the_main_thread_is_in() -> None:
+    ends: list[int] = []
+    mine = signal.getsignal(signal.SIGINT)
+
+    def fork() -> None:
+        child = os.fork()
+        if not child:
+            os._exit(0 if signal.getsignal(signal.SIGINT) is mine else 1)
+        ends.append(os.waitpid(child, 0)[1])
+
+    with Exclusive("thing"):
+        assert signal.getsignal(signal.SIGINT) is not mine
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+    assert ends == [0] and signal.getsignal(signal.SIGINT) is mine
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="looks into CPython's allocator")
+def test_memory_that_ends_at_the_gate_keeps_no_handler() -> None:
+    memory = pytest.importorskip("_testcapi", reason="this Python is built without _testcapi")
+    guard, mine, ended = Exclusive("thing"), signal.getsignal(signal.SIGINT), 0
+    for n in range(60):
+        try:
+            memory.set_nomemory(n, n + 1)
+            with guard:
+                pass
+        except MemoryError:
+            ended += 1
+        finally:
+            memory.remove_mem_hooks()
+        with guard:
+            pass
+        assert signal.getsignal(signal.SIGINT) is mine, n
+    assert ended > 0
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals here")
+def test_a_handler_that_has_a_section_of_its_own_leaves_all_handlers_as_they_were() -> None:
+    guard, heard = Exclusive("thing"), 0
+
+    def handler(number, frame):
+        nonlocal heard
+        with Exclusive("other"):
+            heard += 1
+
+    kinds = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE, signal.SIGALRM)
+    mine, before = signal.getsignal(signal.SIGINT), {kind: signal.signal(kind, handler) for kind in kinds}
+    try:
+        for i in range(20_000):
+            signal.setitimer(signal.ITIMER_REAL, 1e-6 * (1 + i % 10))
+            with guard:
+                assert signal.getsignal(signal.SIGINT) is not mine
+            assert signal.getsignal(signal.SIGINT) is mine
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for kind, old in before.items():
+            signal.signal(kind, old)
+        signal.signal(signal.SIGINT, mine)
+    assert heard > 100
