@@ -180,7 +180,7 @@ cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many ti
 cdef double PUT_OFF = 4          # repair is tried again up to so many times as late, by how much worse it was
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
-cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
+cdef int64_t SIMPLEX_SCANS = 14  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
 cdef int64_t LOADING_SCANS = 3   # what its start alone takes, where `complete` answers if it comes to no end
 cdef double HASTE = 4            # completing takes an excess so many times what repair has taken for one: those that are left are the worst
 cdef double ANSWER_SCANS = 0.6   # and the answer then takes so many scanned half-arcs for each arc
@@ -334,6 +334,8 @@ cdef class Network:
     cdef int64_t stint             # what it is filled up to
     cdef int64_t allowance         # half-arcs to scan until `repair` gives up
     cdef double begun, deadline    # time.monotonic, the latter 0 without
+    cdef double first              # the first look at the clock, 0 before it
+    cdef int64_t seen              # scanned half-arcs until then
     cdef double grace              # and when not even completing a flow may go on
     cdef double stopped            # when `complete` began; < 0: the last solve was late, and took so long from there to its answer
     cdef int32_t turn              # repair has come to active[turn]
@@ -1287,10 +1289,20 @@ cdef class Network:
 
         That takes an excess what repair has taken for one, on average.
         """
-        cdef double spent = now - self.begun
         if self.loose:
             return now >= self.grace
-        return now + spent * (<double>(self.nactive - self.turn) / (self.turn + 1) + FINISH) >= self.deadline
+        if not self.first:      # an average over the start says nothing
+            self.first, self.seen = now, self.scans()
+            return 2 * now >= self.begun + self.deadline
+        return now + self.spent(now) * (<double>(self.nactive - self.turn) / (self.turn + 1) + FINISH) >= self.deadline
+
+    cdef int64_t scans(self) noexcept nogil:
+        return self.count[WALK_SCANS] + self.count[SEARCH_SCANS]
+
+    cdef double spent(self, double now) noexcept nogil:
+        """Seconds that all scans would have taken at the pace of those since the first look: before it, memory is touched for the first time."""
+        cdef int64_t scans = self.scans()
+        return (now - self.first) * scans / (scans - self.seen) if scans > self.seen and self.first else now - self.begun
 
     cdef int spend(self, int counter, int64_t scans) except -1 nogil:
         """Account for scanned half-arcs; anything but OK ends the solve."""
@@ -1955,7 +1967,7 @@ cdef class Network:
                 f"the supplies sum to {self.supply_sum}, not to 0", self.living() if self.supply_sum > 0 else _zeros(self.n, bool))
         for i in range(COUNTERS):
             self.count[i] = 0
-        self.begun, self.turn = time.monotonic(), 0
+        self.begun, self.turn, self.first = time.monotonic(), 0, 0
         self.deadline = self.begun + time_limit if time_limit >= 0 else 0
         self.grace = self.deadline + max(time_limit / 40, 0.005)
         self.fuel = self.stint = FS_FUEL // 16 if time_limit >= 0 else FS_FUEL      # a short limit may be over at the first look
@@ -2008,12 +2020,12 @@ cdef class Network:
 
     cdef bint hopeless(self) except -1:
         """True if the time that is left is too short for a new start of the simplex, by the speed of repair."""
-        cdef int64_t scans = self.count[WALK_SCANS] + self.count[SEARCH_SCANS], start = SIMPLEX_SCANS
+        cdef int64_t scans = self.scans(), start = SIMPLEX_SCANS
         cdef double now = time.monotonic(), rescue = self.rescue(now)
         if rescue >= 0:
             now += rescue
             start = LOADING_SCANS
-        return self.deadline > 0 and not self.based and scans > 0 and (self.deadline - now) * scans < (now - self.begun) * start * self.live_arcs
+        return self.deadline > 0 and not self.based and scans > 0 and (self.deadline - now) * scans < self.spent(now) * start * self.live_arcs
 
     cdef object left(self):
         """Seconds until the deadline; -1 without one."""
@@ -2021,14 +2033,14 @@ cdef class Network:
 
     cdef double rescue(self, double now) except? -2:
         """How long `complete` and `conclude` are likely to take: by what they took the last time, or by what repair has taken; negative if that is unknown."""
-        cdef int64_t scans = self.count[WALK_SCANS] + self.count[SEARCH_SCANS], left = self.count_uneven(), done = self.nactive - left
+        cdef int64_t scans = self.scans(), left = self.count_uneven(), done = self.nactive - left
         if self.nunsaturable or not self.deadline:
             return -1
         if self.stopped < 0:
             return -self.stopped
         if not scans or done < left:        # what is done says too little
             return -1
-        return (now - self.begun) * (HASTE * left / <double>done + ANSWER_SCANS * self.live_arcs / <double>scans)
+        return self.spent(now) * (HASTE * left / <double>done + ANSWER_SCANS * self.live_arcs / <double>scans)
 
     cdef bint worn(self, int status) except -1:
         """True if the present flow and potentials are useless: out of range, or an unlimited arc is full and the answer rests on that."""

@@ -267,3 +267,20 @@ def test_what_a_stopped_simplex_has_is_kept_while_repair_answers(name: str, tick
         elif solution.stats["algorithm"] == SIMPLEX and not solution.stats["walk_scans"]:
             kinds.add("comes first")
     assert kinds == {"goes on", "comes first"}
+
+
+def test_a_slow_start_does_not_make_the_rest_seem_slow(
+    ticking: itertools.count[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is touched for the first time before the first look, so until then a scanned half-arc takes many times what it takes from then on."""
+    problem = scattered(2_000, 16_000, 1)
+    begun = next(ticking)
+
+    def clock() -> float:
+        now = next(ticking)
+        return float(now + 300 * (now > begun + 1))
+
+    monkeypatch.setattr(time, "monotonic", clock)
+    solution = network(problem).solve(time_limit=5_000)
+    assert solution.stats["algorithm"] == SIMPLEX
+    assert solution.cost <= 1.05 * network(problem).solve().cost
