@@ -166,8 +166,8 @@ cdef class Exclusive:
                 try:
                     shut()
                 except BaseException:
-                    reopen()
                     self.busy = 0
+                    reopen()
                     raise
             depth += 1
             self.around, opened = opened, 0
