@@ -3005,7 +3005,7 @@ cdef object _grown(view, int64_t size):
     """A copy of length `size`, the new part filled with zeros."""
     array = _whole(view)
     out = _zeros(size, array.dtype)
-    out[:len(array)] = array
+    out.view(np.uint8)[:array.nbytes] = array.view(np.uint8)     # field by field takes several times as long
     return out
 
 

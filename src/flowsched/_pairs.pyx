@@ -829,17 +829,17 @@ cdef int ascending(const void *a, const void *b) noexcept nogil:
 
 
 cdef Py_ssize_t logged(Views views, list log, Py_ssize_t start, int64_t clock, const int64_t *version, Py_ssize_t rows, const int64_t **found) except -1:
-    """Find the rows in a log, from `start` on, that changed after `clock`, in ascending order; return their number."""
+    """Find the rows in a log, from `start` on, that changed after `clock`, in ascending order; return their number.
+
+    The entry at `start` is of ``clock + 1``, and each further one of the next value.
+    """
     cdef Py_ssize_t i, k = max(len(log) - start, 0), count = 0
     cdef int64_t *row = views.memory(k)
     for i in range(k):
-        row[i] = log[start + i]
-    check(row, k, rows, "row")
-    qsort(row, k, sizeof(int64_t), &ascending)
-    for i in range(k):
-        if version[row[i]] > clock and (not count or row[count - 1] != row[i]):
-            row[count] = row[i]
-            count += 1
+        row[count] = log[start + i]
+        check(row + count, 1, rows, "row")
+        count += version[row[count]] == clock + 1 + i       # else the row has changed once more, or its machine has gone
+    qsort(row, count, sizeof(int64_t), &ascending)
     found[0] = row
     return count
 

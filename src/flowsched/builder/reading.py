@@ -47,7 +47,7 @@ def read(
     if among is not None and len(rows) > 1 and not (near or displacing):
         found = among(rows)
     fair = builder.policy.fairness is not None
-    queues = {class_id: _queue(builder, classes[class_id], fair) for class_id in found}
+    queues = {class_id: _queue(builder, classes[class_id], rows.get(class_id, ()), fair) for class_id in found}
     others = [queue for queue in queues.values() if queue is not None and (fair or not queue.plain)]
     anywhere, led = _flow_of(builder, others, near) if others else ({}, {})
     nodes, urged, eldest = builder.groups.nodes, scope.urged, builder.policy.waiting.buckets
@@ -61,7 +61,7 @@ def read(
         else:  # what enters its machines left its groups
             count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
             count += len(made)
-            groups = [(group, count) for group in waiting[cls]] if queue is None else queue.oldest(count)
+            groups = _first(waiting[cls], count) if queue is None else queue.oldest(count)
         age = -1
         for group, *_ in groups + pairs if pairs else groups:
             bucket = eldest if urged and group in urged else nodes[group].bucket
@@ -76,12 +76,32 @@ def read(
     return proposals
 
 
-def _queue(builder: Builder, cls: TaskClass, fair: bool) -> ClassQueue | None:
-    """Return the queue of a class; None for one plain group without, where shares do not matter."""
+def _queue(builder: Builder, cls: TaskClass, there: Sequence[tuple[int, int]], fair: bool) -> ClassQueue | None:
+    """Return the queue of a class; None where shares do not matter, without one, if its order does not: see `_first`."""
     queue: ClassQueue | None = builder.cluster.queues.get(cls)
-    if queue is None or queue.changed:
-        return None if not fair and is_alone(builder.cluster.waiting[cls]) else builder.queues.of(cls)
-    return queue
+    if queue is not None and not queue.changed:
+        return queue
+    groups = builder.cluster.waiting[cls]
+    if not fair and (is_alone(groups) or (queue is None and _holds(groups, there))):
+        return None
+    return builder.queues.of(cls)
+
+
+def _holds(groups: Iterable[Group], there: Sequence[tuple[int, int]]) -> bool:
+    """Return True if the groups are plain, and the flow sends all that waits in them to machines."""
+    left = sum([units for _, units in there])
+    for group in groups:
+        left -= len(group.waiting)
+        if left < 0 or not is_plain(group):
+            return False
+    return not left
+
+
+def _first(groups: Collection[Group], count: int) -> list[tuple[Group, int]]:
+    """Return so many tasks of one group, or all of several."""
+    if len(groups) == 1:
+        return [(group, count) for group in groups]
+    return [(group, len(group.waiting)) for group in groups]
 
 
 def _flow_of(
