@@ -66,14 +66,14 @@ class NetworkBatch(NetworkEdits):
         if nodes:
             self.count += len(nodes)
             self.flush()
-            self._network.remove_nodes(np.array(nodes, np.int64))
+            self._network._target.remove_nodes(np.array(nodes, np.int64))
 
     def remove_arcs(self, arcs: Sequence[int] | Ints) -> None:
         """Remove arcs."""
         if len(arcs):
             self.count += len(arcs)
             self.flush()
-            self._network.remove_arcs(np.asarray(arcs, np.int64))
+            self._network._target.remove_arcs(np.asarray(arcs, np.int64))
 
     def set_lower_bounds(self, arcs: Ints, lower: Ints) -> None:
         """Set lower bounds at once."""

@@ -292,11 +292,11 @@ class Builder:
             self.reservations.forget_machines(changes.gone)
             self.locality.machines_change(changes.gone, ())
             self._forget_machines([row for row in changes.gone if self.machines.knows(row)])
-        known = [class_id for class_id in changes.classes if self.racks.aggregator(class_id) is not None]
         nodes = []
-        for class_id in known:
-            nodes += self.racks.forget_class(class_id)
-            nodes += self.classes.forget_class(class_id)
+        for class_id in changes.classes:
+            if self.racks.aggregator(class_id) is not None:
+                nodes += self.racks.forget_class(class_id)
+                nodes += self.classes.forget_class(class_id)
         self.batch.remove_nodes(nodes)
 
     def _forget_group(self, group: Group) -> list[int]:

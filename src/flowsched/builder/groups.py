@@ -102,8 +102,8 @@ class GroupNodes:
 
     def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
         """Add new jobs, with their nodes."""
-        self.job_nodes.update(zip(jobs, nodes, strict=True))
-        self._groups_of.update(dict.fromkeys(jobs, 0))
+        for job, node in zip(jobs, nodes, strict=True):
+            self.job_nodes[job], self._groups_of[job] = node, 0
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
         """Add new groups; return True if one has a priority without a cost, so that `relevel` must follow.

@@ -164,8 +164,18 @@ class Reservations(Columns):
             self._granted.clear()
         inventory = self.cluster.inventory
         estimates = backfill is not None and inventory.tasks.estimated > 0 and inventory.rule is None
-        if not (patient or self._holds or estimates):
-            return
+        if patient or self._holds or estimates:
+            self._revise(patient, now, backfill if estimates else None, withheld)
+
+    def _revise(
+        self,
+        patient: Collection[Group],
+        now: float,
+        backfill: Literal["easy", "conservative"] | None,
+        withheld: Collection[Group],
+    ) -> None:
+        """See `update`; without `backfill` for patient groups alone."""
+        inventory = self.cluster.inventory
         groups = [group for group in patient if group.waiting]
         most = 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD
         oldest: dict[TaskClass, float] = {}
@@ -176,7 +186,7 @@ class Reservations(Columns):
         roomy = set(self.classes.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
         due = [cls for cls in oldest if cls.index not in roomy]
         self.grow(rows=inventory.rows)
-        line = self._line(withheld) if estimates else []
+        line = self._line(withheld) if backfill is not None else []
         self._give_back({*due, *line}, now)
         for cls in islice((cls for cls in line if not self._has_room(cls)), most if backfill == "easy" else None):
             if cls not in self._holds or self._holds[cls].row < 0:

@@ -122,7 +122,9 @@ class RunningArcs(Columns):
 
     def forget(self, group: Group) -> None:
         """Forget a group, and its arcs, which go with its node."""
-        self._free(list(self._of.pop(group, {}).values()))
+        at = self._of.pop(group, None)
+        if at:
+            self._free([*at.values()])
 
     def forget_machines(self, group: Group, rows: Iterable[int]) -> None:
         """Forget the group's arcs to machines that go, which go with these."""

@@ -109,7 +109,8 @@ class Shares(Columns):
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
         """Add new jobs, with their nodes and the arcs from these to the sink."""
-        self._apart.update(zip(jobs, zip(nodes, arcs, strict=True), strict=True))
+        for job, node, arc in zip(jobs, nodes, arcs, strict=True):
+            self._apart[job] = node, arc
 
     def _let_claim(self) -> None:
         """Let the jobs that have come claim shares."""
