@@ -65,6 +65,20 @@ cdef enum:      # RackArcs
     R_RACKS
     R_ARCS
 
+cdef enum:      # RunningArcs
+    A_ARC
+    A_RUNNING
+    A_SINCE
+    A_BUCKET
+    A_DUE
+    A_ARCS
+
+cdef enum:      # MachineArcs
+    N_NODE
+    N_ARC
+    N_CAPACITY
+    N_ROWS
+
 
 cdef const int64_t *columns(of) except NULL:
     cdef bytes at = of.columns_at

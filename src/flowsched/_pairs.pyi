@@ -6,6 +6,9 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.records import Group
+from flowsched.policy import Policy
+
 _Ints = NDArray[np.int64]
 _Recipe = tuple[tuple[tuple[int, float], ...], float, float]
 
@@ -70,3 +73,10 @@ def sent(
     changed: _Ints,
     /,
 ) -> dict[int, list[tuple[int, int]]]: ...
+def learn(group: type, node: type, /) -> None: ...
+def find_running(
+    running: Any, touched: dict[Group, dict[int, None]], /
+) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int], list[float]]: ...
+def begin_running(
+    running: Any, new: list[int], counts: list[int], starts: list[float], policy: Policy, now: float, /
+) -> list[int]: ...

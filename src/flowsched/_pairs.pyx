@@ -1,5 +1,5 @@
 # cython: embedsignature=False
-"""Pairs of a class and a machine: what has room, what a placement costs, and what of that a network has not been told.
+"""Pairs of a class, or of a group, and a machine: what has room or runs, what a placement costs, and what of that a network has not been told.
 
 One function per rule, so that NumPy's callers and the refresh of the builder's arcs agree to the last bit.
 
@@ -34,13 +34,18 @@ Flow
 ----
 `sent` reads the flow where it may have changed: on the arcs from aggregators to racks that the last solution altered, and on those that had flow before.  So it
 costs what runs through racks now, not what there is.
+
+Running
+-------
+`flowsched.builder.running.RunningArcs` holds by group and machine an arc, how many tasks of the group run there, and when the youngest of them has begun.
+`find_running` compares these with the groups, whose attributes it reads where the objects keep them (``_slots.pxi``).
 """
 
 cimport cython
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.math cimport rint
+from libc.math cimport INFINITY, rint
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport qsort
 
@@ -49,6 +54,7 @@ import numpy as np
 include "_columns.pxi"
 include "_entries.pxi"
 include "_faults.pxi"
+include "_slots.pxi"
 
 cdef extern from *:
     """
@@ -974,3 +980,118 @@ def sent(racks, mirror, batch, classes, more, changed, /):
             there = found[key[2 * i] >> 32] = []
         there.append((key[2 * i] & 0xffffffff, key[2 * i + 1]))
     return found
+
+
+# -- running --------------------------------------------------------------------------------------------------------
+
+
+cdef type group_type, node_type
+cdef Py_ssize_t g_on, n_node
+
+
+def learn(type group not None, type node not None, /):
+    """Learn where `Group` and `GroupNode` keep their attributes."""
+    global group_type, node_type, g_on, n_node
+    g_on, n_node = fs_offset(group, "on"), fs_offset(node, "node")
+    group_type, node_type = group, node
+
+
+cdef void *slots_of(of, type kind) except NULL:
+    """The object itself, whose slots may be read."""
+    if type(of) is not kind:
+        raise TypeError(f"a {kind.__name__} expected, got {of!r}")
+    return <void *> of
+
+
+cdef double youngest(tuple began) except? -1:
+    """The latest of some starts."""
+    cdef double latest = -INFINITY, one
+    for start in began:
+        one = start
+        latest = max(latest, one)
+    return latest
+
+
+def find_running(running, dict touched not None, /):
+    """Compare arcs of `RunningArcs` with the tasks that run: of these groups, on the machines named with each.
+
+    Capacities that differ are sent.
+
+    Returns
+    -------
+    old, aged : list of int
+        Indices of arcs that go, and of those with another start.
+    new, tails, heads, counts, starts : list
+        Indices of arcs that come, their ends, how many tasks run there, and when the youngest of them has begun.
+    """
+    cdef dict of = running._of, nodes = running.groups.nodes, capacities = running.batch._capacity, known, on
+    cdef list old = [], aged = [], new = [], tails = [], heads = [], counts = [], starts = []
+    cdef const int64_t *at = columns(running)
+    cdef const int64_t *machines = columns(running.machines)
+    cdef const int64_t *world = columns(running.cluster.inventory)
+    cdef const int64_t *slots = <const int64_t *> <size_t> world[I_SLOTS]
+    cdef const int64_t *node = <const int64_t *> <size_t> machines[N_NODE]
+    cdef const int64_t *arc = <const int64_t *> <size_t> at[A_ARC]
+    cdef int64_t *holds = <int64_t *> <size_t> at[A_RUNNING]
+    cdef double *since = <double *> <size_t> at[A_SINCE]
+    cdef int64_t row, index, count, rows = min(world[I_ROWS], machines[N_ROWS])
+    cdef double start
+    pool = running._indices
+    for group, there in touched.items():
+        if not there:
+            continue
+        on = <object> fs_slot(slots_of(group, group_type), g_on)
+        known = of.get(group)
+        if known is None:
+            known = of[group] = {}
+        for one in <dict?> there:
+            began, found = on.get(one), known.get(one)
+            if began is None:
+                if found is not None:
+                    del known[one]
+                    old.append(found)
+                continue
+            row, count = one, len(<tuple?> began)
+            check(&row, 1, rows, "row")
+            start = INFINITY if slots[row] == UNLIMITED else youngest(began)
+            if found is None:
+                found = known[one] = pool.take()
+                new.append(found)
+                tails.append(<object> fs_slot(slots_of(nodes[group], node_type), n_node))
+                heads.append(node[row])
+                counts.append(count)
+                starts.append(start)
+                continue
+            index = found
+            check(&index, 1, at[A_ARCS], "arc")
+            if holds[index] != count:
+                holds[index] = count
+                capacities[arc[index]] = count
+            if since[index] != start:
+                since[index] = start
+                aged.append(found)
+    return old, aged, new, tails, heads, counts, starts
+
+
+def begin_running(running, list new not None, list counts not None, list starts not None, policy, now, /):
+    """Note how many tasks run where arcs of `RunningArcs` come, since when, and their ages; return the costs."""
+    cdef const int64_t *at = columns(running)
+    cdef int64_t *holds = <int64_t *> <size_t> at[A_RUNNING]
+    cdef double *since = <double *> <size_t> at[A_SINCE]
+    cdef int64_t *buckets = <int64_t *> <size_t> at[A_BUCKET]
+    cdef double *dues = <double *> <size_t> at[A_DUE]
+    cdef int64_t index, bucket = 0
+    cdef double start, last = 0, due = 0
+    cdef Py_ssize_t i
+    cdef list ending = None, costs = []
+    for i in range(min(len(new), len(counts), len(starts))):
+        index, start = new[i], starts[i]
+        check(&index, 1, at[A_ARCS], "arc")
+        if ending is None or start != last:     # most have begun together
+            last = start
+            bucket, end, cost = running.age(start, policy, now)
+            due, ending = end, running.ending_at(end)
+        holds[index], since[index], buckets[index], dues[index] = counts[i], start, bucket, due
+        ending.append(new[i])
+        costs.append(cost)
+    return costs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from random import Random
 
@@ -15,7 +16,7 @@ import flowsched._pairs as _pairs
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster
 from flowsched.cluster.limits import DOWN
-from flowsched.cluster.model import MICRO
+from flowsched.cluster.model import MICRO, UNLIMITED
 
 KINDS = ("spread", "pack", "balance")
 
@@ -204,6 +205,28 @@ def check_mirror(builder: Builder, refused: dict) -> None:
     assert builder.network.cost(arc[open_]).tolist() == policy.place(cluster, classes, rows)[open_].tolist()
 
 
+def check_running(builder: Builder, now: float) -> None:
+    """Compare the running arcs that the builder and its network hold with the tasks that run."""
+    cluster, policy, running, network = builder.cluster, builder.policy, builder.running, builder.network
+    groups = {task.group for task in cluster.tasks.values() if task.row >= 0}
+    assert {group: set(group.on) for group in groups} == {group: {*at} for group, at in running._of.items() if at}
+    for group in groups:
+        for row, began in group.on.items():
+            index = running._of[group][row]
+            limited = cluster.inventory.slots[row] < UNLIMITED
+            since = max(began) if limited else math.inf
+            bucket, due = policy.waiting.bucket_and_due(since, now)
+            assert (running._running[index], running._since[index]) == (len(began), since)
+            assert (running._bucket[index], running._due[index]) == (bucket, due)
+            arc = running._arc[index : index + 1]
+            assert (network.tail(arc), network.head(arc)) == (
+                builder.groups.nodes[group].node,
+                builder.machines.node[row],
+            )
+            assert (network.capacity(arc), network.cost(arc)) == (len(began), -policy.scale.stay(bucket))
+            assert running.due <= due
+
+
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Check the mirror after every update of any builder; the list counts them."""
@@ -212,6 +235,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     def then_check(self: Builder, changes, scope) -> None:
         update(self, changes, scope)
         check_mirror(self, scope.evictions.refused)
+        check_running(self, scope.now)
         count[0] += 1
 
     monkeypatch.setattr(Builder, "update", then_check)
@@ -230,6 +254,31 @@ def test_the_mirror_is_as_the_rules_say_all_life_long(seed: int, checked: list[i
         if life.random.random() < 0.7:
             rnd = sched.schedule(life.later())
             sched.commit(rnd, life.only(rnd))
+
+
+def test_running_arcs_of_other_objects_are_refused() -> None:
+    sched = fs.Scheduler()
+    sched.apply(fs.MachineAdded("m", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    sched.commit(sched.schedule(0.0))
+    builder = sched.engine.builder
+    builder.update(sched.cluster.changes(), builder.round(1.0))
+    ((group, at),) = builder.running._of.items()
+    (row,) = at
+    for wrong, error in ((object(), TypeError), ("g", TypeError), (group.job, TypeError)):
+        with pytest.raises(error):
+            _pairs.find_running(builder.running, {wrong: {row: None}})
+    for where in (-1, 10**6, 2**80):
+        group.on[where] = (0.0,)
+        with pytest.raises((IndexError, OverflowError)):
+            _pairs.find_running(builder.running, {group: {where: None}})
+        del group.on[where]
+    group.on[row] = [0.0]
+    with pytest.raises(TypeError):
+        _pairs.find_running(builder.running, {group: {row: None}})
+    with pytest.raises(IndexError):
+        _pairs.begin_running(builder.running, [10**6], [1], [0.0], sched.policy, 1.0)
+    with pytest.raises(TypeError, match="no slot"):
+        _pairs.learn(fs.Scheduler, fs.Scheduler)
 
 
 class _Heads:

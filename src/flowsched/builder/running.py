@@ -11,7 +11,7 @@ at those whose age bucket has ended: the ends of buckets are in a heap, each wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import Any
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
-from flowsched.builder.groups import GroupNodes
+from flowsched.builder.groups import GroupNode, GroupNodes
 from flowsched.builder.machines import MachineArcs
 from flowsched.cluster.columns import Columns, IdPool, column, view
-from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
@@ -80,7 +80,7 @@ class RunningArcs(Columns):
         self._ending: dict[float, list[int]] = {}
         """By end of a bucket, arcs that it is the `_due` of, and others that it was."""
 
-    def _ending_at(self, due: float) -> list[int]:
+    def ending_at(self, due: float) -> list[int]:
         """Return the list of arcs whose age bucket ends then, to append to."""
         there = self._ending.get(due)
         if there is None:
@@ -88,11 +88,13 @@ class RunningArcs(Columns):
             if due < inf:
                 self._ending[due] = there
                 heappush(self._ends, due)
+                if due < self._next:
+                    self._next = due
         return there
 
     def _note_end(self, index: int, due: float) -> None:
         self._due_view[index] = due
-        self._ending_at(due).append(index)
+        self.ending_at(due).append(index)
 
     def _ended(self, now: float) -> list[int]:
         """Return the arcs whose age bucket has ended, in ascending order; `_next` is the least of the other `_due`."""
@@ -154,46 +156,9 @@ class RunningArcs(Columns):
         """Return True if an age bucket has ended."""
         return now >= self._next
 
-    def update(self, touched: Mapping[Group, Iterable[int]], policy: Policy, now: float) -> None:
+    def update(self, touched: dict[Group, dict[int, None]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
-        slots, running, start = self.cluster.inventory.slots_view, self._running_view, self._since_view
-        of, nodes, node_of = self._of, self.groups.nodes, self.machines.node_view
-        new: list[int] = []
-        tails: list[int] = []
-        heads: list[int] = []
-        counts: list[int] = []
-        starts: list[float] = []
-        old: list[int] = []
-        aged: list[int] = []
-        for group, rows in touched.items():
-            if not rows:
-                continue
-            at = of.get(group)
-            if at is None:
-                at = of[group] = {}
-            on = group.on
-            for row in rows:
-                began, index = on.get(row), at.get(row)
-                if began is None:
-                    if index is not None:
-                        old.append(at.pop(row))
-                    continue
-                count = len(began)
-                since = inf if slots[row] == UNLIMITED else began[0] if count == 1 else max(began)
-                if index is None:
-                    index = at[row] = self._indices.take()
-                    new.append(index)
-                    tails.append(nodes[group].node)
-                    heads.append(node_of[row])
-                    counts.append(count)
-                    starts.append(since)
-                    continue
-                if running[index] != count:
-                    running[index] = count
-                    self.batch.set_capacity(self._arc_view[index], count)
-                if start[index] != since:
-                    start[index] = since
-                    aged.append(index)
+        old, aged, new, tails, heads, counts, starts = _pairs.find_running(self, touched)
         if old:
             self.batch.remove_arcs(list(map(self._arc_view.__getitem__, old)))
             self._free(old)
@@ -202,7 +167,9 @@ class RunningArcs(Columns):
         if aged:
             self._age(aged, policy, now)
         if new:
-            costs = self._begin(new, counts, starts, policy, now)
+            if self._indices.count > len(self._arc):
+                self.grow(arcs=self._indices.count)
+            costs = _pairs.begin_running(self, new, counts, starts, policy, now)
             arcs = self._arc_view
             for index, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
                 arcs[index] = arc
@@ -211,34 +178,19 @@ class RunningArcs(Columns):
         """Bring the costs of arcs up to date with their ages."""
         arcs, costs = [], []
         for index in indices:
-            bucket, due, cost = _age(self._since_view[index], policy, now)
+            bucket, due, cost = self.age(self._since_view[index], policy, now)
             if bucket != self._bucket_view[index]:
                 self._bucket_view[index] = bucket
                 arcs.append(self._arc_view[index])
                 costs.append(cost)
             self._note_end(index, due)
-            if due < self._next:
-                self._next = due
         self.batch.set_costs(arcs, costs)
 
-    def _begin(
-        self, new: Sequence[int], counts: Sequence[int], starts: Sequence[float], policy: Policy, now: float
-    ) -> list[int]:
-        """Note the running tasks and the starts of new arcs; return their costs."""
-        if self._indices.count > len(self._arc):
-            self.grow(arcs=self._indices.count)
-        running, start, buckets, dues = self._running_view, self._since_view, self._bucket_view, self._due_view
-        costs, last = [], None
-        for index, count, since in zip(new, counts, starts, strict=True):
-            if since != last:  # most have begun together
-                last, (bucket, due, cost) = since, _age(since, policy, now)
-                ending = self._ending_at(due)
-                if due < self._next:
-                    self._next = due
-            running[index], start[index], buckets[index], dues[index] = count, since, bucket, due
-            ending.append(index)
-            costs.append(cost)
-        return costs
+    @staticmethod
+    def age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
+        """Return the age bucket of a run, when it ends, and the cost of a place there."""
+        bucket, due = policy.waiting.bucket_and_due(since, now)
+        return bucket, due, -policy.scale.stay(bucket)
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
@@ -248,7 +200,4 @@ class RunningArcs(Columns):
         yield self._arc[index], node, self.machines.node[row]
 
 
-def _age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
-    """Return the age bucket of a run, when it ends, and the cost of a place there."""
-    bucket, due = policy.waiting.bucket_and_due(since, now)
-    return bucket, due, -policy.scale.stay(bucket)
+_pairs.learn(Group, GroupNode)
