@@ -27,7 +27,7 @@ from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
 from flowsched.rounds.contest import Contest, contest
 from flowsched.rounds.fair_order import Route, progressive_fill
-from flowsched.rounds.packing import fill, start_all
+from flowsched.rounds.packing import Refuse, fill, start_all
 from flowsched.rounds.preemption import candidates, victims
 
 __all__ = ["AdmissionCheck"]
@@ -89,7 +89,7 @@ class AdmissionCheck:
             proposals = [proposal for proposal in within if proposal is not None]
         if self._contest is not None:
             found, self._contest = self._contest, None
-            fill(proposals, self.builder.classes, attempt.start_here, attempt.start_rows, None, attempt.refuse)
+            attempt.fill(proposals, None, attempt.refuse)
             if found.dropped:
                 attempt.refuse(found.dropped, found.row)
             return attempt.again
@@ -104,7 +104,7 @@ class AdmissionCheck:
             for alike in self._together(proposals):
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
                 preempts = partial(self._preempts, alike[0].cls.priority)
-                fill(alike, self.builder.classes, attempt.start_here, attempt.start_rows, preempts, refuse)
+                attempt.fill(alike, preempts, refuse)
         return self.keep_shares(attempt.started) or again or attempt.again
 
     def _preempts(self, priority: int) -> bool:
@@ -385,6 +385,28 @@ class _Attempt:
         self.again |= again
         self.started.extend(tasks[:done])
         return done
+
+    def fill(self, proposals: Sequence[ClassFlow], preempts: Callable[[], bool] | None, refuse: Refuse | None) -> None:
+        """Start the tasks of proposals of one priority and age; see `packing.fill`."""
+        fill(
+            proposals, self.check.builder.classes, self.start_here, self.start_rows, self.start_apart, preempts, refuse
+        )
+
+    def start_apart(self, tasks: list[TaskRecord], rows: list[tuple[int, int]]) -> None:
+        """Start tasks, so many on each machine in their order; those that one refuses go to no other."""
+        transaction, inventory, done, at = self.check.transaction, self.check.cluster.inventory, 0, 0
+        simple = inventory.rule is None and not inventory.constraints and not inventory.affinity.fussy
+        while at < len(rows):
+            if simple:
+                first = done
+                done, at = transaction.start_rows(tasks, done, rows, at)
+                self.started += tasks[first:done]
+                if at == len(rows):
+                    return
+            row, units = rows[at]
+            self.start_here(tasks[done : done + units], row)
+            done += units
+            at += 1
 
     def start_rows(self, tasks: list[TaskRecord], rows: list[tuple[int, int]], done: int) -> int:
         """Start tasks of one class on machine after machine; return the position of the first one that is left."""

@@ -34,7 +34,7 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Group, TaskRecord
 
-__all__ = ["fill", "start_all"]
+__all__ = ["Refuse", "fill", "start_all"]
 
 Ints = NDArray[np.int64]
 
@@ -50,6 +50,9 @@ Start = Callable[[Sequence[TaskRecord], int], int]
 StartRows = Callable[[list[TaskRecord], list[tuple[int, int]], int], int]
 """Starts tasks from a position on, on machine after machine: as many as it can of so many each.  Returns the position of
 the first one that is left."""
+
+StartApart = Callable[[list[TaskRecord], list[tuple[int, int]]], None]
+"""Starts tasks, so many on each machine in their order; those that one refuses go to no other."""
 
 Refuse = Callable[[Sequence[int], int], None]
 """Refuses tasks of classes (by index) at a machine that has too little room for them."""
@@ -117,6 +120,7 @@ def fill(
     classes: ClassArcs,
     start: Start,
     start_rows: StartRows,
+    start_apart: StartApart,
     preempts: Callable[[], bool] | None,
     refuse: Refuse | None = None,
 ) -> None:
@@ -131,6 +135,8 @@ def fill(
         See `Start`.
     start_rows : callable
         See `StartRows`.
+    start_apart : callable
+        See `StartApart`.
     preempts : callable or None
         Returns True if tasks of worse priority may have to go for these.  None where these and others, which are refused,
         contest one machine.
@@ -156,8 +162,19 @@ def fill(
         worse_leave = bool(contested) and preempts()
         if contested and not _scarce(queues, classes, worse_leave):
             contested = set()
+    apart: list[TaskRecord] = []
+    where: list[tuple[int, int]] = []
     for queue, there in queues:
-        queue.start([(row, units) for row, units in there if row not in contested] if contested else there, start_rows)
+        own = [sent for sent in there if sent[0] not in contested] if contested else there
+        if len(own) == 1 and own[0][1] == len(queue.tasks) and not queue.proposal.displacing:
+            apart += queue.tasks  # there is no other machine for them
+            where += own
+            continue
+        if where:
+            start_apart(apart, where)
+            apart, where = [], []
+        queue.start(own, start_rows)
+    start_apart(apart, where)
     if contested:
         some = [(row, _Offer(queue, units)) for queue, there in queues for row, units in there if row in contested]
         _fill_together(some, inventory, start, None if worse_leave else refuse)
@@ -190,8 +207,11 @@ def _tasks_of(groups: Sequence[tuple[Group, int]], taken: Mapping[int, int] = Ma
 def _contested(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], inventory: Inventory) -> set[int]:
     """Return the machines of several proposals whose resources may not suffice for all of them."""
     offers: dict[int, list[tuple[int, list[int]]]] = {}
+    last, demand = None, []
     for queue, there in queues:
-        demand = queue.proposal.cls.demand.tolist()
+        if queue.proposal.cls is not last:
+            last = queue.proposal.cls
+            demand = last.demand.tolist()
         for row, units in there:
             offers.setdefault(row, []).append((units, demand))
     several = {row: some for row, some in offers.items() if len(some) > 1}
