@@ -67,6 +67,6 @@ def sent(
     batch: Any,
     classes: Collection[int],
     more: Sequence[int],
-    changed: _Ints,
+    changed: _Ints | None,
     /,
 ) -> dict[int, list[tuple[int, int]]]: ...

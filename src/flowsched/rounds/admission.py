@@ -77,7 +77,8 @@ class AdmissionCheck:
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
         """Start what fits, with victims where others make room; return True if the flow must be looked at again."""
-        step, fairness = self.builder.policy.step, self.builder.policy.fairness
+        policy = self.builder.policy
+        step, fairness = policy.step, policy.fairness
         if not proposals and fairness is None:
             return False
         positions = None if fairness is None else self.builder.shares.positions()

@@ -175,7 +175,8 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
             proposals = read(builder, scope, clock.changed, check.among)
             proposed |= bool(proposals)
             again = check.admit(proposals)
-        scope.evictions.withdraw()
+        if scope.evictions.offers:
+            scope.evictions.withdraw()
         if not (again or clock.late or cluster.waiting or builder.policy.fairness is not None):
             return had_room  # there is nothing left to start
         # Room that was offered at a price and that no task took is not offered twice.
