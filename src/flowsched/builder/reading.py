@@ -65,11 +65,7 @@ def read(
         else:  # what enters its machines left its groups
             count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
             count += len(made)
-            if queue is None:
-                (group,) = waiting[cls]
-                groups = [(group, count)]
-            else:
-                groups = queue.oldest(count)
+            groups = [(group, count) for group in waiting[cls]] if queue is None else queue.oldest(count)
         age = -1
         for entry in groups + pairs if pairs else groups:
             group = entry[0]

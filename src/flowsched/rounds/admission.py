@@ -106,7 +106,7 @@ class AdmissionCheck:
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
                 preempts = partial(self._preempts, alike[0].cls.priority)
                 fill(alike, self.builder.classes, attempt.start_here, attempt.start_rows, preempts, refuse)
-        return self.keep_shares(attempt.started) or again or attempt.again
+        return (fairness is not None and self.keep_shares(attempt.started)) or again or attempt.again
 
     def _preempts(self, priority: int) -> bool:
         worst = self.cluster.inventory.worst_running()

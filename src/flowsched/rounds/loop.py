@@ -2,7 +2,7 @@
 
 ::
 
-    changes -> builder.update -> network.solve -> reading.read -> check.admit
+    changes -> builder.update -> batch.solve ---> reading.read -> check.admit
                     ^                                                 |
                     `---- an arc is closed or opened, a task starts <-'
 
@@ -37,11 +37,11 @@ from numpy.typing import NDArray
 from flowsched._guard import interruptible
 from flowsched.boundary.collector import MANY, uncollected
 from flowsched.boundary.frozen import frozen
+from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
-from flowsched.network.flow_network import FlowNetwork
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.again import again_at
 from flowsched.rounds.backfill import overtake
@@ -69,20 +69,20 @@ class _Clock:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
 
-    def run(self, network: FlowNetwork, start: float) -> bool:
+    def run(self, batch: NetworkBatch, start: float) -> bool:
         """Optimise within the time that is left; False without any flow."""
-        limit = None if self.deadline == inf else max(self.deadline - start, 1e-6)
+        limited = self.deadline != inf
         self.solves += 1
         try:
             with interruptible():
-                solution = network.solve(time_limit=limit)
+                self.cost, self.changed, stats = batch.solve(max(self.deadline - start, 1e-6) if limited else -1.0)
         except TimeLimitError:
             self.late = True
             return False
         finally:
             self.solve += time.perf_counter() - start
-        self.gap, self.cost, self.changed = float(solution.stats["gap"]), solution.cost, solution.changed
-        self.late = limit is not None and time.perf_counter() > self.deadline
+        self.gap = float(stats["gap"])
+        self.late = limited and time.perf_counter() > self.deadline
         return True
 
 
@@ -171,7 +171,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         updated = time.perf_counter()
         clock.update += updated - start
         again = False
-        if clock.run(builder.network, updated):
+        if clock.run(builder.batch, updated):
             proposals = read(builder, scope, clock.changed, check.among)
             proposed |= bool(proposals)
             again = check.admit(proposals)
