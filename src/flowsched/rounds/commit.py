@@ -18,7 +18,7 @@ from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
-from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts, moment_of
+from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts
 
 __all__ = ["begun", "carry_out", "happen"]
 
@@ -74,8 +74,8 @@ def carry_out(
 
 def _as_found(cluster: Cluster, round: Round) -> Starts | None:
     """Return the tasks that start, if each does so by itself, and nothing has happened since they did in the round's transaction."""
-    known: Starts | None = vars(round).get("_starts")
-    if known is None or known.gangs or known.moment != moment_of(cluster):
+    known = round._starts
+    if known is None or known.gangs or known.moment != cluster.moment():
         return None
     inventory = cluster.inventory
     if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:

@@ -49,7 +49,7 @@ from flowsched.rounds.gangs import gangs_of
 from flowsched.rounds.outcome import outcome, round_of
 from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Round, RoundStats, Share, moment_of
+from flowsched.rounds.values import Round, RoundStats, Share
 from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
@@ -155,7 +155,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
         "seconds_update": clock.update, "seconds_solve": clock.solve,
         "seconds_read": time.perf_counter() - start - clock.update - clock.solve,
     })  # fmt: skip
-    return round_of(starts, stops, now, waiting, stats, shares or _NO_SHARES, again, moment_of(cluster)), cut
+    return round_of(starts, stops, now, waiting, stats, shares or _NO_SHARES, again, cluster.moment()), cut
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:

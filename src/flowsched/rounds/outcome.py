@@ -9,11 +9,11 @@ from typing import Any
 from flowsched.boundary.frozen import frozen
 from flowsched.cluster._records import moved
 from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.state import Moment
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.values import (
     Delta,
     Migrate,
-    Moment,
     Preempt,
     Preemption,
     Reason,

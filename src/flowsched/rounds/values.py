@@ -9,13 +9,13 @@ from functools import cached_property
 from itertools import count
 from math import inf
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from flowsched.boundary.frozen import frozen
 from flowsched.cluster._records import places
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.records import TaskRecord
-from flowsched.cluster.state import Cluster
+from flowsched.cluster.state import Moment
 
 __all__ = [
     "Commit",
@@ -155,15 +155,6 @@ KINDS = Place, Preempt
 """For `flowsched.cluster._records`."""
 
 
-Moment = tuple[int, int, int]
-"""State of a cluster between two calls: another one after each event, commit and trial."""
-
-
-def moment_of(cluster: Cluster) -> Moment:
-    """Return the present one."""
-    return cluster.events, cluster.turn, cluster.inventory.clock
-
-
 class Starts:
     """Tasks that start in a round, as they are collected.
 
@@ -178,7 +169,7 @@ class Starts:
     gangs : dict of task to int
         See `Round`.
     moment : Moment
-        At the end of the round.
+        Of the cluster at the end of the round.
     """
 
     __slots__ = "devices", "gangs", "machines", "moment", "placements", "tasks", "turns"
@@ -302,6 +293,8 @@ class Round:
     gangs: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
     """Tasks of gangs that start, each with a number of its gang: those of one number start together or not at all."""
     again_at: float = -inf
+    _starts: ClassVar[Starts | None] = None
+    """Of a round in which tasks start, and no others move: what `deltas`, `devices` and `turns` are made of."""
 
 
 def _made_later(cls: type, name: str, make: Callable[[Any], Any]) -> None:
@@ -311,7 +304,6 @@ def _made_later(cls: type, name: str, make: Callable[[Any], Any]) -> None:
     setattr(cls, name, later)
 
 
-# Of a round in which tasks start, and no others move.
 _made_later(Round, "deltas", lambda round: round._starts.deltas())
 _made_later(Round, "devices", lambda round: round._starts.devices_of())
 _made_later(Round, "turns", lambda round: round._starts.turns_of())
@@ -338,6 +330,8 @@ class Commit:
     conflicts: Mapping[Hashable, Reason]
     first_run: int = 0
     ended: tuple[EndedRun, ...] = ()
+    _round: ClassVar[Round | None] = None
+    """Of `whole`: what `accepted` is made of."""
 
     @classmethod
     def whole(cls, round: Round, first_run: int) -> Commit:
@@ -349,7 +343,7 @@ class Commit:
 
     def is_all_of(self, round: Round) -> bool:
         """Return True if all of the round has happened."""
-        return vars(self).get("_round") is round or self.accepted is round.deltas
+        return self._round is round or self.accepted is round.deltas
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:
