@@ -247,6 +247,12 @@ COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_sc
 cdef dict _NO_COUNTS = dict.fromkeys((*COUNTER_NAMES, "algorithm", "warm", "cold_solves", "warm_solves", "gap", "seconds"), 0)
 
 
+cdef object number(int64_t high, uint64_t low):
+    """``high * 2**64 + low``."""
+    if high == -(<int64_t>low < 0):     # nearly always
+        return <int64_t>low
+    return (int(high) << 64) + int(low)
+
 cdef inline int mirror(int state) noexcept nogil:
     """The state of a half-arc whose mate is in `state`: see `Network.state`."""
     return state if state & 1 else state ^ 2
@@ -1967,7 +1973,7 @@ cdef class Network:
                 f"the supplies sum to {self.supply_sum}, not to 0", self.living() if self.supply_sum > 0 else _zeros(self.n, bool))
         for i in range(COUNTERS):
             self.count[i] = 0
-        self.begun, self.turn, self.first = time.monotonic(), 0, 0
+        self.begun, self.turn, self.first = time.monotonic() if time_limit >= 0 else 0, 0, 0
         self.deadline = self.begun + time_limit if time_limit >= 0 else 0
         self.grace = self.deadline + max(time_limit / 40, 0.005)
         self.fuel = self.stint = FS_FUEL // 16 if time_limit >= 0 else FS_FUEL      # a short limit may be over at the first look
@@ -2066,8 +2072,9 @@ cdef class Network:
         cdef int64_t gap_hi = 0
         cdef uint64_t gap_lo = 0
         cdef int64_t[::1] ids
-        cdef int32_t[::1] half = self.none32, jarc = self.jarc, jnode = self.jnode
-        cdef int64_t[::1] jflow = self.jflow, jpot = self.jpot
+        cdef bint arcs_anew, nodes_anew
+        cdef int32_t[::1] half, jarc, jnode
+        cdef int64_t[::1] jflow, jpot
         # 1. What may fail.
         for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can be among them
             a = self.jarc[i] if self.solved else i
@@ -2085,7 +2092,7 @@ cdef class Network:
         if self.solved:
             out.sort()
         if late:
-            hasty = self.find_bent(half)         # `complete` has little regard to cost
+            hasty = self.find_bent(self.none32)  # `complete` has little regard to cost
         if hasty:
             half = _zeros(hasty, np.int32)
             self.find_bent(half)
@@ -2093,11 +2100,13 @@ cdef class Network:
                 fs_muladd(&gap_hi, &gap_lo, -self.reduced(half[i]), self.res[half[i]])
             self.grow_unsaturable(hasty)
         # A large round need not be paid for with memory for ever.
-        if self.jarc.shape[0] > 1024 and self.jarc.shape[0] > self.m // 8 or hasty > jarc.shape[0]:
+        arcs_anew = self.jarc.shape[0] > 1024 and self.jarc.shape[0] > self.m // 8 or hasty > self.jarc.shape[0]
+        if arcs_anew:
             jarc, jflow = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
-        if self.jnode.shape[0] > 1024 and self.jnode.shape[0] > self.n // 8 or hasty > jnode.shape[0]:
+        nodes_anew = self.jnode.shape[0] > 1024 and self.jnode.shape[0] > self.n // 8 or hasty > self.jnode.shape[0]
+        if nodes_anew:
             jnode, jpot = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
-        answer = self.total_cost(), out, self.summary(self.told, (int(gap_hi) << 64) + int(gap_lo), warm, start)
+        answer = self.total_cost(), out, self.summary(self.told, number(gap_hi, gap_lo), warm, start)
         # 2. What cannot.
         for i in range(self.njarc if self.based and not self.alike else 0):
             a = self.jarc[i]
@@ -2109,7 +2118,10 @@ cdef class Network:
                 self.nastray += 1
         if self.solved:
             self.clear_journal()
-        self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
+        if arcs_anew:
+            self.jarc, self.jflow = jarc, jflow
+        if nodes_anew:
+            self.jnode, self.jpot = jnode, jpot
         if self.based and not self.alike and self.size and not self.regret:
             self.regret = BEHIND
         self.solved, self.reshaped = True, False
@@ -2169,7 +2181,7 @@ cdef class Network:
             if self.pos[2 * a] >= 0 and flow[a] != self.last_flow(a):
                 ids[changed] = a
                 changed += 1
-        answer = (int(high) << 64) + int(low), out, self.summary(told, told["gap"], warm, start)
+        answer = number(high, low), out, self.summary(told, told["gap"], warm, start)
         # 2. What cannot.
         self.clear_journal()
         arcs = nodes = 0
@@ -2216,7 +2228,7 @@ cdef class Network:
                         fs_muladd(&high, &low, rc, flow[a] - (self.low[a] if self.low.shape[0] else 0))
                     else:
                         fs_muladd(&high, &low, -rc, self.res[2 * a] + self.flow_of(a) - flow[a])
-        return (int(high) << 64) + int(low)
+        return number(high, low)
 
     cdef inline int64_t last_flow(self, int32_t a) except? -1 nogil:
         """The flow of an arc in the last solution."""
@@ -2500,7 +2512,7 @@ cdef class Network:
         raise CostRangeError("potentials out of range: the costs are too large for exact arithmetic")
 
     cdef object total_cost(self):
-        return (int(self.cost_hi) << 64) + int(self.cost_lo)
+        return number(self.cost_hi, self.cost_lo)
 
     # == reading: the last solution, and the present data ==========================================================
 
@@ -2516,7 +2528,7 @@ cdef class Network:
                 k = self.jarc[i]
                 if k >= 0:
                     fs_muladd(&high, &low, self.jflow[i] - self.flow_of(<int32_t>k), self.half[self.pos[2 * k]].cost)
-            return (int(high) << 64) + int(low)
+            return number(high, low)
         finally:
             self.give()
 

@@ -38,15 +38,37 @@ cdef extern from *:
     """
     int flowsched_swap(int* flag, int value) nogil
 
-cdef extern from "Python.h":
-    ctypedef struct PyObject
-    unsigned long PyThread_get_thread_ident()
-    PyObject* PyList_GetItem(object list, Py_ssize_t i) except NULL     # borrowed
+cdef extern from *:
+    """
+    static PyCFunction fs_getsignal;
+    static PyObject *fs_signals;            /* the module of that function */
+    static PyObject *fs_learn(PyObject *getsignal) {
+        if (PyCFunction_Check(getsignal) && PyCFunction_GetFlags(getsignal) == METH_O) {
+            fs_getsignal = PyCFunction_GetFunction(getsignal);
+            fs_signals = PyCFunction_GetSelf(getsignal);
+        }
+        Py_INCREF(getsignal);
+        return getsignal;
+    }
+    static PyObject *fs_handler(PyObject *getsignal, int number) {    /* where possible without a call of Python's, of which half a section consisted */
+        PyObject *found, *argument = PyLong_FromLong(number);
+        if (!argument) return NULL;
+        found = fs_getsignal ? fs_getsignal(fs_signals, argument) : PyObject_CallFunctionObjArgs(getsignal, argument, NULL);
+        Py_DECREF(argument);
+        return found;
+    }
+    """
+    object fs_learn(object getsignal)
+    object fs_handler(object getsignal, int number)     # getsignal(number)
 
-cdef object get_handler = _signal.getsignal
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident()
+
+cdef object get_handler = fs_learn(_signal.getsignal)
 cdef object set_handler = _signal.signal
 
-cdef object SIGNALS = range(1, min(32, _signal.NSIG))   # those that are kept
+# Signals that are kept, as bits; SIGKILL and SIGSTOP have no handler.
+cdef unsigned SIGNALS = sum([1 << number for number in range(1, min(32, _signal.NSIG)) if number not in (getattr(_signal, "SIGKILL", 0), getattr(_signal, "SIGSTOP", 0))])
 cdef object DEFAULT = _signal.SIG_DFL, IGNORED = _signal.SIG_IGN
 
 cdef unsigned long main_thread = threading.main_thread().ident
@@ -56,7 +78,7 @@ cdef unsigned long main_thread = threading.main_thread().ident
 cdef int depth = 0             # sections open in the main thread
 cdef int opened = 0            # `interruptible`s open within the innermost of them
 cdef unsigned turn = 0         # how many times `shut` has begun
-cdef int held = 0              # handlers in the list below
+cdef unsigned held = 0         # bit i: a handler of signal i is in the list below
 cdef list handlers = [None] * 32    # by signal: the handler in whose place `_keep` is.  To write here takes no memory, so none is lost where that has ended
 cdef list arrived = []         # (handler, signal, frame) in order of arrival
 
@@ -82,26 +104,28 @@ def _keep(number, frame, /):
     arrived.append((handlers[number], number, frame))
 
 
+cdef object keep = _keep    # quicker to find than by its name
+
+
 cdef int shut() except -1:
     """Put `_keep` in the place of every handler in Python."""
     global turn, held
-    cdef list found
-    cdef object before
-    cdef Py_ssize_t i
-    cdef PyObject* one
+    cdef object found, before
+    cdef int number
     cdef unsigned mine = turn - 1
     while mine != turn:     # a handler that ran meanwhile (`signal` looks for signals first) has had a section, and given all back
         turn += 1
         mine = turn
-        found = list(map(get_handler, SIGNALS))     # half the time of a loop of calls where the C API is the limited one
-        for i in range(len(found)):
-            one = PyList_GetItem(found, i)
-            if one == <PyObject*> DEFAULT or one == <PyObject*> IGNORED or one == <PyObject*> _keep or not callable(<object> one):
+        for number in range(1, 32):
+            if not SIGNALS >> number & 1:
                 continue
-            before = set_handler(i + 1, _keep)
-            if before is not _keep:
-                held += handlers[i + 1] is None
-                handlers[i + 1] = before
+            found = fs_handler(get_handler, number)
+            if found is DEFAULT or found is IGNORED or found is keep or not callable(found):
+                continue
+            before = set_handler(number, keep)
+            if before is not keep:
+                handlers[number] = before
+                held |= <unsigned> 1 << number
     return 0
 
 
@@ -124,16 +148,15 @@ cdef int reopen() except -1:
     cdef object handler, error, first = None
     cdef int number
     for number in range(1, 32):
-        handler = handlers[number]
-        if handler is None:
+        if not held >> number & 1:
             continue
-        while get_handler(number) is _keep:
+        handler = handlers[number]
+        while fs_handler(get_handler, number) is keep:
             error = fs_attempt(set_handler, number, handler)    # that of the handler of another signal: `signal` looks for signals first
             if first is None:
                 first = error
-        if handlers[number] is not None:    # such a handler may have had a section, which has given this one back
-            handlers[number] = None
-            held -= 1
+        held &= ~(<unsigned> 1 << number)    # such a handler may have had a section, which has given this one back
+        handlers[number] = None
     return deliver(first)
 
 
@@ -173,7 +196,7 @@ cdef class Exclusive:
             self.around, opened = opened, 0
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, error, trace, /):
         global depth, opened
         cdef bint main = self.main
         if main:
@@ -205,7 +228,7 @@ cdef class Interruptible:
                     raise
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, kind, error, trace, /):
         global opened
         if self.main:
             opened -= 1

@@ -70,7 +70,7 @@ def sent(
     batch: Any,
     classes: Collection[int],
     more: Sequence[int],
-    changed: _Ints,
+    changed: _Ints | None,
     /,
 ) -> dict[int, list[tuple[int, int]]]: ...
 def learn(group: type, node: type, /) -> None: ...

@@ -881,8 +881,8 @@ def sent(racks, mirror, batch, classes, more, changed, /):
     classes : collection of int
     more : sequence of int
         Pairs ``class << 32 | rack`` where flow enters the rack otherwise than by the class's aggregator.
-    changed : ndarray of int64
-        Arcs, ascending: those of them that lead to racks are looked at, beside those in `_used`.
+    changed : ndarray of int64 or None
+        Arcs, ascending: those of them that lead to racks are looked at, beside those in `_used`.  None if all may have changed.
     """
     cdef Views views = Views()
     cdef Entries *entries = <Entries *> PyCapsule_GetPointer(batch.entries, "flowsched.entries")
@@ -893,15 +893,22 @@ def sent(racks, mirror, batch, classes, more, changed, /):
     cdef list entered = [], there = None
     cdef dict found = {}, listed = racks._listed
     cdef bytes rows
-    cdef bytes before = racks._used
-    cdef const int64_t *used = <const int64_t *> <const char *> before
+    cdef bytes before = racks.all_arcs() if changed is None else racks._used
+    cdef const int64_t *used
     cdef const int64_t *pair = <const int64_t *> <size_t> known[R_PAIR]
     cdef const int64_t *kept = <const int64_t *> <size_t> known[R_ARC]
-    cdef const int64_t *other = <const int64_t *> views.take(changed, 8, 1, &k, &none, 0)
+    cdef const int64_t *other = NULL
     cdef const int64_t *row
     cdef int64_t *at
     cdef int64_t *units
     cdef int64_t *pairs
+    if before is None:
+        before = racks.all_arcs()
+    if changed is None:
+        k = 0
+    else:
+        other = <const int64_t *> views.take(changed, 8, 1, &k, &none, 0)
+    used = <const int64_t *> <const char *> before
     n = len(before) // sizeof(int64_t)
     at, units = views.memory(n + k), views.memory(n + k)
     while i < n or j < k:

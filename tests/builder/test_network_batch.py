@@ -157,6 +157,31 @@ def test_a_change_that_runs_out_of_memory_has_changed_nothing() -> None:
     assert found > 5
 
 
+@pytest.mark.parametrize("slack", [False, True])
+def test_a_solve_is_that_of_the_network(slack: bool) -> None:
+    one, other = fs.FlowNetwork(), fs.FlowNetwork()
+    for network in (one, other):
+        batch = NetworkBatch(network)
+        line(batch)
+        network.set_supply([0, 2], [2, -2])
+        if slack:
+            assert network.solve(partial=True).unshipped.tolist()[:3] == [1, 0, -1]
+    errors = []
+    for solve in (one.solve, lambda: NetworkBatch(other).solve(-1.0)):
+        with pytest.raises(fs.InfeasibleError, match="arc") as caught:
+            solve()
+        errors.append(
+            (str(caught.value), caught.value.cut.tolist(), caught.value.shortfall, caught.value.arcs.tolist())
+        )
+    assert errors[0] == errors[1]
+    for network in (one, other):
+        network.set_capacity([0, 1], 2)
+        network.set_cost([0, 1], [3, 4])
+    expected, (cost, changed, stats) = one.solve(), NetworkBatch(other).solve(-1.0)
+    assert (cost, changed.tolist()) == (expected.cost, expected.changed.tolist())
+    assert {**stats, "seconds": 0} == {**expected.stats, "seconds": 0}
+
+
 def test_what_waits_is_part_of_an_image() -> None:
     network = fs.FlowNetwork()
     batch = NetworkBatch(network)

@@ -19,7 +19,7 @@ def small() -> fs.Scheduler:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("at", ["Gangs", "_settle", "outcome", "ShareReport", "RoundStats"])
+@pytest.mark.parametrize("at", ["gangs_of", "_settle", "outcome", "ShareReport", "frozen"])
 def test_a_round_that_fails_leaves_the_cluster_as_it_was(
     monkeypatch: pytest.MonkeyPatch, at: str, error: type[BaseException]
 ) -> None:

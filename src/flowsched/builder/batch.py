@@ -15,11 +15,14 @@ arc therefore addresses another arc, and the network cannot tell.  Four rules ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.exceptions import InfeasibleError
+from flowsched.network.arguments import checked_options
 from flowsched.network.flow_network import FlowNetwork, NetworkEdits
 
 __all__ = ["KeptArcs", "NetworkBatch"]
@@ -28,6 +31,8 @@ Ints = NDArray[np.int64]
 
 KeptArcs = tuple[Ints, Ints, Ints]
 """Arcs with their tails and heads, as their owner knows them."""
+
+_AUTO, _ = checked_options("auto", None)
 
 _NOTHING: Ints = np.zeros(0, np.int64)
 """Lower bounds that are all 0."""
@@ -83,6 +88,23 @@ class NetworkBatch(NetworkEdits):
     def reduced_cost(self, arcs: Ints) -> Ints:
         """Return the reduced costs of arcs, by the last solution."""
         return self._network.reduced_cost(arcs)
+
+    def solve(self, seconds: float) -> tuple[int, Ints, Mapping[str, Any]]:
+        """Optimise as `FlowNetwork.solve` does, without a look at its options; return the cost, the changed arcs and the stats.
+
+        Parameters
+        ----------
+        seconds : float
+            Time limit, negative for none.
+        """
+        network = self._network
+        if network._slack is not None:
+            network._slack.remove()
+        try:
+            return network._core.solve(_AUTO, seconds)
+        except InfeasibleError:
+            network.solve()  # raises the error that tells where
+            raise
 
     # -- for tests ----------------------------------------------------------------------------------------------
 

@@ -149,9 +149,8 @@ class Builder:
         self._known = self._state()
 
     def _state(self) -> tuple[int, int, int, int]:
-        """Return numbers that differ after an event, a commit, the end of a rest, and with another policy."""
-        cluster = self.cluster
-        return cluster.events, cluster.turn, cluster.inventory.clock, self._policies
+        """Return numbers of which one differs after `Cluster.moment` does, and with another policy."""
+        return *self.cluster.moment(), self._policies
 
     def _time_tells(self, now: float) -> bool:
         """Return True if time alone may have changed something that a decision depends on."""

@@ -13,7 +13,6 @@ the rows that changed since it last was (`Inventory.version` against the class's
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,9 +233,8 @@ class ClassArcs(Columns):
         changed : ndarray of int64, optional
             Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
-        racks = self.racks
         pairs = [class_id << 32 | rack for class_id, rack in more] if more else ()
-        return _pairs.sent(racks, self, self.batch, classes, pairs, racks.look_at(changed))
+        return _pairs.sent(self.racks, self, self.batch, classes, pairs, changed)
 
     def cost(self, class_id: int, row: int) -> int:
         """Return the cost of a placement, as of the last `refresh`."""
@@ -244,7 +242,8 @@ class ClassArcs(Columns):
 
     def with_room(self, classes: Sequence[int]) -> list[int]:
         """Return the classes for which some machine had room without victims, as of the last `refresh`."""
-        return list(compress(classes, map(self._roomy_view.__getitem__, classes)))
+        roomy = self._roomy_view
+        return [class_id for class_id in classes if roomy[class_id]]
 
     @property
     def room(self) -> int:

@@ -31,6 +31,8 @@ class EvictionArcs:
 
     Attributes
     ----------
+    offers : dict of (int, int) to int
+        Arcs by class and row.
     refused : dict of int to dict of int
         By class, rows where no task makes room for it in this round.
     """
@@ -39,7 +41,7 @@ class EvictionArcs:
         self.batch = batch
         self.classes = classes
         self.refused: dict[int, dict[int, None]] = {}
-        self._arcs: dict[tuple[int, int], int] = {}
+        self.offers: dict[tuple[int, int], int] = {}
 
     def worth_asking(self, classes: list[int], policy: Policy) -> dict[int, Ints]:
         """Return, by class, machines without room that have not refused; see `ClassArcs.worth_asking`."""
@@ -51,18 +53,16 @@ class EvictionArcs:
         assert tail is not None
         heads = self.classes.machines.node[rows]
         arcs = self.batch.add_arcs(np.full(len(rows), tail), heads, 1, cost)
-        self._arcs.update(zip(((class_id, row) for row in rows.tolist()), arcs.tolist(), strict=True))
+        self.offers.update(zip(((class_id, row) for row in rows.tolist()), arcs.tolist(), strict=True))
 
     def withdraw(self) -> None:
-        """Remove all offers."""
-        if not self._arcs:
-            return
-        self.batch.remove_arcs(list(self._arcs.values()))
-        self._arcs.clear()
+        """Remove all offers, of which there are some."""
+        self.batch.remove_arcs(list(self.offers.values()))
+        self.offers.clear()
 
     def refuse_all(self, classes: Iterable[int], row: int) -> None:
         """Refuse several classes at one machine."""
-        if self._arcs or self.classes.cluster.inventory.limits(row):
+        if self.offers or self.classes.cluster.inventory.limits(row):
             for class_id in classes:
                 self.refuse(class_id, row)
             return
@@ -72,17 +72,15 @@ class EvictionArcs:
     def refuse(self, class_id: int, row: int) -> None:
         """Let no task of that machine make room for the class in this round."""
         self.refused.setdefault(class_id, {})[row] = None
-        arc = self._arcs.pop((class_id, row), None)
+        arc = self.offers.pop((class_id, row), None)
         if arc is not None:
             self.batch.remove_arcs([arc])
         self.classes.close_to_victims(class_id, row)
 
     def restart(self) -> None:
         """Remove all offers, and forget refusals."""
-        if self._arcs:
+        if self.offers:
             self.withdraw()
-        if not self.refused:
-            return
         limits = self.classes.cluster.inventory.limits
         for class_id, rows in self.refused.items():
             if any(map(limits, rows)):
@@ -92,16 +90,15 @@ class EvictionArcs:
     def flows(self) -> dict[int, list[int]]:
         """Return, by class, rows where the flow takes an offer."""
         taken: dict[int, list[int]] = {}
-        if self._arcs:
-            flow = self.batch.flow(np.array(list(self._arcs.values()), np.int64))
-            for (class_id, row), units in zip(self._arcs, flow.tolist(), strict=True):
-                if units:
-                    taken.setdefault(class_id, []).append(row)
+        flow = self.batch.flow(np.array(list(self.offers.values()), np.int64))
+        for (class_id, row), units in zip(self.offers, flow.tolist(), strict=True):
+            if units:
+                taken.setdefault(class_id, []).append(row)
         return taken
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
-        offers = np.array(list(self._arcs), np.int64).reshape(-1, 2)
+        offers = np.array(list(self.offers), np.int64).reshape(-1, 2)
         tails = [self.classes.racks.aggregator(class_id) for class_id in offers[:, 0].tolist()]
         heads = self.classes.machines.node[offers[:, 1]]
-        yield np.array(list(self._arcs.values()), np.int64), np.array(tails, np.int64), heads
+        yield np.array(list(self.offers.values()), np.int64), np.array(tails, np.int64), heads

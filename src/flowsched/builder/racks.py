@@ -28,8 +28,6 @@ Ints = NDArray[np.int64]
 
 _RACK = (1 << 32) - 1
 
-_NOTHING = np.zeros(0, np.int64)
-
 ANONYMOUS_RACK = 64
 """Most machines of an anonymous rack."""
 
@@ -204,17 +202,10 @@ class RackArcs(Columns):
 
     # -- flow ---------------------------------------------------------------------------------------------------
 
-    def look_at(self, changed: Ints | None) -> Ints:
-        """Return the arcs to look at beside those that had flow, for `_pairs.sent`.
-
-        Parameters
-        ----------
-        changed : ndarray of int64 or None
-            Arcs whose flow may be another one than at the last call, ascending; None for all.
-        """
-        if changed is None or self._used is None:
-            self._used, changed = np.sort(self._arc[self._arc >= 0]).tobytes(), _NOTHING
-        return changed
+    def all_arcs(self) -> bytes:
+        """Return the arcs of `_arc`, ascending, as int64; for `_pairs.sent`."""
+        arcs: bytes = np.sort(self._arc[self._arc >= 0]).tobytes()
+        return arcs
 
     def members(self, rack: int) -> bytes:
         """Return the machines of a rack, as int64."""

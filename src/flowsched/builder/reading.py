@@ -40,22 +40,26 @@ def read(
     classes = builder.class_of if waiting else {}  # of the last update
     near = builder.locality.flows() if builder.locality.entries else {}
     rows = builder.classes.flows(classes, _entered(near, builder.racks) if near else (), changed)
-    displacing = scope.evictions.flows()
+    displacing = scope.evictions.flows() if scope.evictions.offers else {}
     if not (rows or displacing):
         return []
     found: Collection[int] = {**rows, **displacing} if displacing else rows
     if among is not None and len(rows) > 1 and not (near or displacing):
         found = among(rows)
     fair = builder.policy.fairness is not None
-    queues = {class_id: _queue(builder, classes[class_id], rows.get(class_id, ()), fair) for class_id in found}
-    others = [queue for queue in queues.values() if queue is not None and (fair or not queue.plain)]
+    queues: dict[int, ClassQueue | None] = {}
+    others: list[ClassQueue] = []
+    for class_id in found:
+        queue = queues[class_id] = _queue(builder, classes[class_id], rows.get(class_id, ()), fair)
+        if queue is not None and (fair or not queue.plain):
+            others.append(queue)
     anywhere, led = _flow_of(builder, others, near) if others else ({}, {})
     nodes, urged, eldest = builder.groups.nodes, scope.urged, builder.policy.waiting.buckets
     proposals = []
     for class_id, queue in queues.items():
         cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
         pairs: list[tuple[Group, int, int, int]] = []
-        if queue is not None and (fair or not queue.plain):
+        if queue is not None and class_id in anywhere:
             groups = _oldest(builder, queue, anywhere[class_id])
             pairs, there = _lead(led.get(class_id, ()), there, builder.racks)
         else:  # what enters its machines left its groups
@@ -63,7 +67,8 @@ def read(
             count += len(made)
             groups = _first(waiting[cls], count) if queue is None else queue.oldest(count)
         age = -1
-        for group, *_ in groups + pairs if pairs else groups:
+        for entry in groups + pairs if pairs else groups:
+            group = entry[0]
             bucket = eldest if urged and group in urged else nodes[group].bucket
             if bucket > age:
                 age = bucket

@@ -180,4 +180,5 @@ class RoundScope:
             urged, self.urged = self.urged, {}
             for group in urged:
                 self._groups.reprice(group, self.policy, self.urged)
-        self.evictions.restart()
+        if self.evictions.offers or self.evictions.refused:
+            self.evictions.restart()

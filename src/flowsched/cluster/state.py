@@ -28,7 +28,10 @@ from flowsched.cluster.task_events import TaskEvents
 from flowsched.cluster.transitions import Changes
 from flowsched.exceptions import FlowschedError, InputError, TornStateError
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "Moment"]
+
+Moment = tuple[int, int, int]
+"""Stands for the state of a cluster between two calls; see `Cluster.moment`."""
 
 IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
@@ -240,6 +243,10 @@ class Cluster(TaskEvents):
         """Let the processor fetch what completions are about to change."""
         with suppress(Exception):  # of an id that is none; its event is refused in its turn
             fetch(self.inventory, self.tasks, [event.task for event in events if type(event) is ev.TaskCompleted])
+
+    def moment(self) -> Moment:
+        """Return numbers of which one differs after each event, commit and trial, and at the end of a rest."""
+        return self.events, self._turn, self.inventory.clock
 
     def check_whole(self) -> None:
         """Refuse to go on after a change that did not come to its end."""

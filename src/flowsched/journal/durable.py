@@ -191,7 +191,7 @@ class Durable(Generic[E]):
         """
         if not isinstance(round, Round):
             raise InputError(f"round: a Round expected, got {round!r}")
-        if round in self._aborted:
+        if self._aborted and round in self._aborted:
             raise InputError("round: it was aborted")
         only = None if only is None else ids("only", only)
         with self._calls:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 import flowsched._cs as _cs
 from flowsched._cs import NetworkEdits
 from flowsched._guard import Exclusive
+from flowsched.boundary.frozen import frozen
 from flowsched.exceptions import InfeasibleError, InputError
 from flowsched.network.arguments import EMPTY, capacities, checked_options, chosen, common_size, integers, lower_bounds
 from flowsched.network.data import NetworkData
@@ -249,7 +250,7 @@ class FlowNetwork(NetworkData):
             cost, changed, stats = self._core.solve(kernel, seconds)
         except InfeasibleError as error:
             raise self._explained(error, start, time_limit) from None
-        return FlowSolution(cost, changed, stats, EMPTY)
+        return frozen(FlowSolution, {"cost": cost, "changed": changed, "stats": stats, "unshipped": EMPTY})
 
     def _explained(self, error: InfeasibleError, start: float, time_limit: float | None) -> InfeasibleError:
         core = self._core

@@ -53,7 +53,7 @@ class FlowResult:
     unshipped: Int64Array = field(default_factory=lambda: _NOTHING)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class FlowSolution:
     """Result of `FlowNetwork.solve`.
 
@@ -74,11 +74,3 @@ class FlowSolution:
     changed: Int64Array
     stats: Mapping[str, Any]
     unshipped: Int64Array = field(default_factory=lambda: _NOTHING)
-
-    def __init__(
-        self, cost: int, changed: Int64Array, stats: Mapping[str, Any], unshipped: Int64Array | None = None
-    ) -> None:
-        # All at once: the generated one of a frozen class takes several times as long, in every solve.
-        told = {"cost": cost, "changed": changed, "stats": stats}
-        told["unshipped"] = _NOTHING if unshipped is None else unshipped
-        object.__setattr__(self, "__dict__", told)

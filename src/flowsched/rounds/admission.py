@@ -77,7 +77,8 @@ class AdmissionCheck:
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
         """Start what fits, with victims where others make room; return True if the flow must be looked at again."""
-        step, fairness = self.builder.policy.step, self.builder.policy.fairness
+        policy = self.builder.policy
+        step, fairness = policy.step, policy.fairness
         if not proposals and fairness is None:
             return False
         positions = None if fairness is None else self.builder.shares.positions()
@@ -105,7 +106,7 @@ class AdmissionCheck:
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
                 preempts = partial(self._preempts, alike[0].cls.priority)
                 attempt.fill(alike, preempts, refuse)
-        return self.keep_shares(attempt.started) or again or attempt.again
+        return (fairness is not None and self.keep_shares(attempt.started)) or again or attempt.again
 
     def _preempts(self, priority: int) -> bool:
         worst = self.cluster.inventory.worst_running()

@@ -16,44 +16,40 @@ from math import inf
 
 from flowsched.builder.builder import Builder
 from flowsched.builder.scope import RoundScope
+from flowsched.cluster.records import TaskClass
 
-__all__ = ["Stillness"]
+__all__ = ["again_at"]
 
 
-class Stillness:
-    """Says when to decide again; made before a round.
+def again_at(
+    builder: Builder,
+    scope: RoundScope,
+    cut: bool,
+    waiting: int,
+    terms: list[tuple[TaskClass, int, float]],
+    altered: bool,
+) -> float:
+    """Return `Round.again_at`, after the round was taken back.
 
     Parameters
     ----------
     builder : Builder
-
-    Attributes
-    ----------
-    changes : int
-        `NetworkBatch.count` before the round.
+    scope : RoundScope
+    cut : bool
+        True if the time limit had a part in the round.
+    waiting : int
+        Number of tasks that wait once the round is committed, those that rest included.
+    terms : list
+        `Reservations.terms` before the round.
+    altered : bool
+        True if the round altered the network.
     """
-
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self.changes, self._terms = builder.batch.count, builder.reservations.terms()
-
-    def again_at(self, scope: RoundScope, cut: bool, waiting: int) -> float:
-        """Return `Round.again_at`, after the round was taken back.
-
-        Parameters
-        ----------
-        scope : RoundScope
-        cut : bool
-            True if the time limit had a part in the round.
-        waiting : int
-            Number of tasks that wait once the round is committed, those that rest included.
-        """
-        builder, now = self._builder, scope.now
-        if cut or builder.cluster.inventory.rule is not None:  # a fit rule may go by the time
-            return now
-        if waiting == len(builder.cluster.resting):
-            return builder.cluster.back_at if waiting else inf
-        moved = builder.cluster.touched or builder.reservations.terms() != self._terms
-        if moved or (builder.policy.fairness is not None and builder.batch.count != self.changes):
-            return now
-        return max(now, min(builder.due(now), scope.wake, builder.cluster.back_at))
+    cluster, now = builder.cluster, scope.now
+    if cut or cluster.inventory.rule is not None:  # a fit rule may go by the time
+        return now
+    if waiting == len(cluster.resting):
+        return cluster.back_at if waiting else inf
+    moved = cluster.touched or builder.reservations.terms() != terms
+    if moved or (altered and builder.policy.fairness is not None):
+        return now
+    return max(now, min(builder.due(now), scope.wake, cluster.back_at))

@@ -18,7 +18,7 @@ from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
-from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts, moment_of
+from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts
 
 __all__ = ["begun", "carry_out", "happen"]
 
@@ -42,8 +42,9 @@ def carry_out(
     quotas : QuotaAccounts, optional
         What starts stays within them.
     """
-    if only is None and quotas is None and _as_found(cluster, round):
-        first, known = cluster.runs + 1, vars(round)["_starts"]
+    known = _as_found(cluster, round) if only is None and quotas is None else None
+    if known is not None:
+        first = cluster.runs + 1
         cluster.runs = start_again(cluster, known.tasks, known.machines, known.devices, cluster.runs, round.now)
         return Commit.whole(round, first)
     if quotas is not None:
@@ -71,19 +72,21 @@ def carry_out(
     return Commit(deltas, conflicts, *begun(cluster, deltas))
 
 
-def _as_found(cluster: Cluster, round: Round) -> bool:
-    """Return True if tasks start, each by itself, and nothing has happened since they did so in the round's transaction."""
-    known: Starts | None = vars(round).get("_starts")
-    if known is None or round.gangs or known.moment != moment_of(cluster):
-        return False
+def _as_found(cluster: Cluster, round: Round) -> Starts | None:
+    """Return the tasks that start, if each does so by itself, and nothing has happened since they did in the round's transaction."""
+    known = round._starts
+    if known is None or known.gangs or known.moment != cluster.moment():
+        return None
     inventory = cluster.inventory
     if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
-        return False  # what these say may have changed
+        return None  # what these say may have changed
     if inventory.affinity.fussy:
-        return False  # tasks that it limits start one by one
-    first = known.tasks[0] if known.tasks else None
-    # Else it is a task of the cluster of which this one is a copy.
-    return first is None or (first.index < len(cluster.by_index) and cluster.by_index[first.index] is first)
+        return None  # tasks that it limits start one by one
+    if known.tasks:
+        first, index = known.tasks[0], cluster.by_index
+        if first.index >= len(index) or index[first.index] is not first:
+            return None  # it is a task of the cluster of which this one is a copy
+    return known
 
 
 def begun(cluster: Cluster, deltas: Sequence[Delta]) -> tuple[int, tuple[EndedRun, ...]]:

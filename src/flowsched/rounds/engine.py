@@ -159,7 +159,8 @@ class RoundEngine:
         """
         if self._stale or self._cached:
             return self._on_mirror(lambda: self._make_round(now, time_limit))
-        self.cluster.check_whole()
+        if self.cluster.midway:
+            self.cluster.check_whole()
         return self._make_round(now, time_limit)
 
     def _make_round(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
@@ -193,7 +194,7 @@ class RoundEngine:
 
     @property
     def _graceful(self) -> bool:
-        preemption = self.policy.preemption
+        preemption = self.builder.policy.preemption
         return preemption is not None and preemption.graceful
 
     def _book(self, shares: ShareReport, deltas: Sequence[Delta]) -> None:

@@ -30,7 +30,18 @@ from collections.abc import Callable, Iterable
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
 
-__all__ = ["Gangs"]
+__all__ = ["Gangs", "gangs_of"]
+
+
+def gangs_of(check: AdmissionCheck) -> Gangs | None:
+    """Return the gangs of a round; None if there are none."""
+    builder = check.builder
+    if builder.gang_groups or builder.left_out:
+        return Gangs(check)
+    for group in builder.cluster.touched:
+        if group.job.job.gang is not None:
+            return Gangs(check)
+    return None
 
 
 class Gangs:
@@ -51,7 +62,7 @@ class Gangs:
         self._urged: dict[JobRecord, None] = {}
         self._aside: dict[JobRecord, None] = {}
         builder = self.builder
-        self.out: dict[JobRecord, None] = {group.job: None for group in builder.left_out} if builder.left_out else {}
+        self.out: dict[JobRecord, None] = {group.job: None for group in builder.left_out}
         self._looked = False
         if not builder.gangs():
             return
@@ -83,8 +94,6 @@ class Gangs:
         late : bool
             True if there is no time to decide again: a round in which a gang fell short is taken back as a whole.
         """
-        if not self.builder.gang_groups:
-            return True
         groups = (task.group for task in self.check.transaction.before)
         touched = dict.fromkeys(group.job for group in groups if group.job.job.gang is not None)
         starting = [job for job in touched if self._starting(job)]

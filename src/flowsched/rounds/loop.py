@@ -2,7 +2,7 @@
 
 ::
 
-    changes -> builder.update -> network.solve -> reading.read -> check.admit
+    changes -> builder.update -> batch.solve ---> reading.read -> check.admit
                     ^                                                 |
                     `---- an arc is closed or opened, a task starts <-'
 
@@ -26,9 +26,9 @@ The loop over gangs around it ends as well: see `flowsched.rounds.gangs`.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Hashable, Mapping
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -36,19 +36,20 @@ from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
 from flowsched.boundary.collector import MANY, uncollected
+from flowsched.boundary.frozen import frozen
+from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
-from flowsched.network.flow_network import FlowNetwork
 from flowsched.rounds.admission import AdmissionCheck
-from flowsched.rounds.again import Stillness
+from flowsched.rounds.again import again_at
 from flowsched.rounds.backfill import overtake
-from flowsched.rounds.gangs import Gangs
-from flowsched.rounds.outcome import outcome
+from flowsched.rounds.gangs import gangs_of
+from flowsched.rounds.outcome import outcome, round_of
 from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Round, RoundStats, Share, moment_of
+from flowsched.rounds.values import Round, RoundStats, Share
 from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
@@ -68,20 +69,20 @@ class _Clock:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
 
-    def run(self, network: FlowNetwork, start: float) -> bool:
+    def run(self, batch: NetworkBatch, start: float) -> bool:
         """Optimise within the time that is left; False without any flow."""
-        limit = None if self.deadline == math.inf else max(self.deadline - start, 1e-6)
+        limited = self.deadline != inf
         self.solves += 1
         try:
             with interruptible():
-                solution = network.solve(time_limit=limit)
+                self.cost, self.changed, stats = batch.solve(max(self.deadline - start, 1e-6) if limited else -1.0)
         except TimeLimitError:
             self.late = True
             return False
         finally:
             self.solve += time.perf_counter() - start
-        self.gap, self.cost, self.changed = float(solution.stats["gap"]), solution.cost, solution.changed
-        self.late = limit is not None and time.perf_counter() > self.deadline
+        self.gap = float(stats["gap"])
+        self.late = limited and time.perf_counter() > self.deadline
         return True
 
 
@@ -116,26 +117,26 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     start = time.perf_counter()
     cluster = builder.cluster
     cluster.date(now)  # first, so that it holds whatever becomes of the round
-    still = Stillness(builder)
-    clock = _Clock(math.inf if time_limit is None else start + time_limit)
+    clock = _Clock(inf if time_limit is None else start + time_limit)
     transaction, turn = Transaction(cluster, now), cluster.turn
+    changes, terms = builder.batch.count, builder.reservations.terms()
     cluster.midway = True
     try:
         with builder.round(now) as scope:
             try:
                 check = AdmissionCheck(builder, scope, transaction)
-                gangs = Gangs(check)
+                gangs = gangs_of(check)
                 had_room = _settle(check, clock)
-                while not gangs.settled(clock.late):
+                while gangs is not None and not gangs.settled(clock.late):
                     had_room |= _settle(check, clock)
                 check.restore_unneeded()
                 withheld = withhold(check)
-                out = outcome(check)
+                starts, stops = outcome(check)
                 shares = None
                 if builder.shares.fairness is not None or builder.shares.limit:
                     told = builder.shares.report([task.group.job for task in transaction.before])
                     shares = None if told is None else ShareReport(*told)
-                waiting = verdicts.waiting(had_room, clock.late, gangs.out, withheld)
+                waiting = verdicts.waiting(had_room, clock.late, () if gangs is None else gangs.out, withheld)
             finally:
                 transaction.rollback()
     except BaseException:
@@ -146,20 +147,15 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
         raise
     cluster.midway = False
     cut = clock.late or clock.gap > 0
-    again_at = still.again_at(scope, cut, len(waiting))
+    changes = builder.batch.count - changes
+    again = again_at(builder, scope, cut, len(waiting), terms, changes > 0)
     nodes, arcs = builder.batch.sizes()
-    stats = RoundStats(
-        nodes=nodes,
-        arcs=arcs,
-        changes=builder.batch.count - still.changes,
-        solves=clock.solves,
-        seconds_update=clock.update,
-        seconds_solve=clock.solve,
-        seconds_read=time.perf_counter() - start - clock.update - clock.solve,
-        gap=clock.gap,
-        cost=clock.cost,
-    )
-    return out.round(now, waiting, stats, shares or _NO_SHARES, again_at, moment_of(cluster)), cut
+    stats = frozen(RoundStats, {
+        "nodes": nodes, "arcs": arcs, "changes": changes, "solves": clock.solves, "gap": clock.gap, "cost": clock.cost,
+        "seconds_update": clock.update, "seconds_solve": clock.solve,
+        "seconds_read": time.perf_counter() - start - clock.update - clock.solve,
+    })  # fmt: skip
+    return round_of(starts, stops, now, waiting, stats, shares or _NO_SHARES, again, cluster.moment()), cut
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
@@ -175,11 +171,12 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         updated = time.perf_counter()
         clock.update += updated - start
         again = False
-        if clock.run(builder.network, updated):
+        if clock.run(builder.batch, updated):
             proposals = read(builder, scope, clock.changed, check.among)
             proposed |= bool(proposals)
             again = check.admit(proposals)
-        scope.evictions.withdraw()
+        if scope.evictions.offers:
+            scope.evictions.withdraw()
         if not (again or clock.late or cluster.waiting or builder.policy.fairness is not None):
             return had_room  # there is nothing left to start
         # Room that was offered at a price and that no task took is not offered twice.

@@ -9,12 +9,13 @@ from functools import cached_property
 from itertools import count
 from math import inf
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
+from flowsched.boundary.frozen import frozen
 from flowsched.cluster._records import places
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.records import TaskRecord
-from flowsched.cluster.state import Cluster
+from flowsched.cluster.state import Moment
 
 __all__ = [
     "Commit",
@@ -154,34 +155,34 @@ KINDS = Place, Preempt
 """For `flowsched.cluster._records`."""
 
 
-Moment = tuple[int, int, int]
-"""State of a cluster between two calls: another one after each event, commit and trial."""
+class Starts:
+    """Tasks that start in a round, as they are collected.
 
-
-def moment_of(cluster: Cluster) -> Moment:
-    """Return the present one."""
-    return cluster.events, cluster.turn, cluster.inventory.clock
-
-
-class Starts(NamedTuple):
-    """Tasks that start in a round: what `devices`, `deltas` and `turns` are made of.
-
-    Parameters
+    Attributes
     ----------
     tasks : list of TaskRecord
     machines : list of machine id
     devices : list of tuple of int
     turns : list of int
         Their turns before the round.
+    placements : dict of task to machine
+    gangs : dict of task to int
+        See `Round`.
     moment : Moment
-        At the end of the round.
+        Of the cluster at the end of the round.
     """
 
-    tasks: list[TaskRecord]
-    machines: list[Hashable]
-    devices: list[tuple[int, ...]]
-    turns: list[int]
+    __slots__ = "devices", "gangs", "machines", "moment", "placements", "tasks", "turns"
+
     moment: Moment
+
+    def __init__(self) -> None:
+        self.tasks: list[TaskRecord] = []
+        self.machines: list[Hashable] = []
+        self.devices: list[tuple[int, ...]] = []
+        self.turns: list[int] = []
+        self.placements: dict[Hashable, Hashable] = {}
+        self.gangs: dict[Hashable, int] = {}
 
     def deltas(self) -> tuple[Place, ...]:
         """Return `Round.deltas` of these tasks."""
@@ -219,7 +220,7 @@ class Share:
     borrowed: int
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class RoundStats:
     """Sizes and times of one round.
 
@@ -248,24 +249,6 @@ class RoundStats:
     seconds_read: float
     gap: float = 0.0
     cost: int = 0
-
-    def __init__(
-        self,
-        nodes: int,
-        arcs: int,
-        changes: int,
-        solves: int,
-        seconds_update: float,
-        seconds_solve: float,
-        seconds_read: float,
-        gap: float = 0.0,
-        cost: int = 0,
-    ) -> None:
-        # All at once: the generated one of a frozen class takes three times as long, in every round.
-        object.__setattr__(self, "__dict__", {
-            "nodes": nodes, "arcs": arcs, "changes": changes, "solves": solves, "seconds_update": seconds_update,
-            "seconds_solve": seconds_solve, "seconds_read": seconds_read, "gap": gap, "cost": cost,
-        })  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,6 +293,8 @@ class Round:
     gangs: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
     """Tasks of gangs that start, each with a number of its gang: those of one number start together or not at all."""
     again_at: float = -inf
+    _starts: ClassVar[Starts | None] = None
+    """Of a round in which tasks start, and no others move: what `deltas`, `devices` and `turns` are made of."""
 
 
 def _made_later(cls: type, name: str, make: Callable[[Any], Any]) -> None:
@@ -319,13 +304,12 @@ def _made_later(cls: type, name: str, make: Callable[[Any], Any]) -> None:
     setattr(cls, name, later)
 
 
-# Of a round in which tasks start, and no others move.
 _made_later(Round, "deltas", lambda round: round._starts.deltas())
 _made_later(Round, "devices", lambda round: round._starts.devices_of())
 _made_later(Round, "turns", lambda round: round._starts.turns_of())
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Commit:
     """Result of committing a round.
 
@@ -346,31 +330,20 @@ class Commit:
     conflicts: Mapping[Hashable, Reason]
     first_run: int = 0
     ended: tuple[EndedRun, ...] = ()
-
-    def __init__(
-        self,
-        accepted: tuple[Delta, ...],
-        conflicts: Mapping[Hashable, Reason],
-        first_run: int = 0,
-        ended: tuple[EndedRun, ...] = (),
-    ) -> None:
-        told = {"accepted": accepted, "conflicts": conflicts, "first_run": first_run, "ended": ended}
-        object.__setattr__(self, "__dict__", told)  # as in `RoundStats`
+    _round: ClassVar[Round | None] = None
+    """Of `whole`: what `accepted` is made of."""
 
     @classmethod
     def whole(cls, round: Round, first_run: int) -> Commit:
         """Return that of a round in which tasks start, and no others move, and of which nothing was refused."""
-        made: Commit = object.__new__(cls)
-        told = {"conflicts": {}, "first_run": first_run, "ended": (), "_round": round}
-        object.__setattr__(made, "__dict__", told)
-        return made
+        return frozen(cls, {"conflicts": {}, "first_run": first_run, "ended": (), "_round": round})
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def is_all_of(self, round: Round) -> bool:
         """Return True if all of the round has happened."""
-        return vars(self).get("_round") is round or self.accepted is round.deltas
+        return self._round is round or self.accepted is round.deltas
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster.records import TaskRecord
@@ -12,7 +12,7 @@ from flowsched.rounds.admission import AdmissionCheck
 __all__ = ["withhold"]
 
 
-def withhold(check: AdmissionCheck) -> set[Hashable]:
+def withhold(check: AdmissionCheck) -> Collection[Hashable]:
     """Take back the starts for which there is no room before runs have stopped; return their tasks.
 
     A gang starts whole or not at all.
@@ -21,7 +21,7 @@ def withhold(check: AdmissionCheck) -> set[Hashable]:
     preemption = check.builder.policy.preemption
     graceful = preemption is not None and preemption.graceful
     if not (graceful or cluster.stopping):
-        return set()
+        return ()
     held: dict[int, list[Stop]] = {}
     for stop in cluster.stopping.values():
         held.setdefault(stop.row, []).append(stop)
