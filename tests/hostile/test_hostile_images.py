@@ -456,3 +456,83 @@ def test_an_attribute_of_another_kind_is_refused(other: object) -> None:
             PLAIN.check({kind: [thing]})
             tried += 1
     assert tried > 60
+
+
+@pytest.mark.parametrize("code", [-1, -(2**63), 2**63 - 1, 15, 255, 5, 3 << 8, 8, 1 << 8 | 9, 1 << 62 | 14])
+def test_a_code_that_refers_to_nothing_is_refused(code: int) -> None:
+    graph = graph_of([1], Schema([]), {})
+    assert objects_of(graph) == [1]
+    graph.mutable[9][1][0] = code
+    with pytest.raises(IndexError):
+        objects_of(graph)
+    with pytest.raises(IndexError):  # and so where the parts of a tuple are
+        inner = graph_of((1, 2), Schema([]), {})
+        inner.parts[0] = code
+        objects_of(inner)
+
+
+def test_a_tuple_cannot_have_itself_as_a_part() -> None:
+    graph = graph_of(((1,), 2), Schema([]), {})
+    graph.parts[0] = 1 << 8 | 8
+    with pytest.raises(IndexError):
+        objects_of(graph)
+
+
+@pytest.mark.parametrize("root", [-1, 0.0, 1.5, None, "1", 2**63, [0], False])
+def test_a_root_that_is_no_code_is_refused(root: object) -> None:
+    graph = graph_of([1], Schema([]), {})
+    graph.root = root
+    with pytest.raises((IndexError, TypeError, ValueError)):
+        objects_of(graph)
+
+
+def _running() -> fs.Scheduler:
+    sched = fs.Scheduler()
+    sched.apply(
+        *(fs.MachineAdded(m, {"cpu": 4, "gpu": 2}) for m in "mn"),
+        fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1, "gpu": 0.5}) for i in range(5)]),
+        fs.JobSubmitted("k", [fs.Task("w", {"cpu": 9})]),
+    )
+    sched.commit(sched.schedule(0.0))
+    assert sum(record.row >= 0 for record in sched.cluster.tasks.values()) == 5
+    return sched
+
+
+@pytest.mark.parametrize("part", [
+    "a row without tasks", "a row of another group", "one start less", "a device too many", "a device that is none", "another start", "no machine",
+    "a number twice", "a waiting task that left", "two records under one id", "tasks in two chains", "a job with a chain of another",
+])  # fmt: skip
+def test_running_tasks_that_contradict_each_other_are_refused(part: str) -> None:
+    sched = _running()
+    cluster = sched.cluster
+    audit(cluster)
+    task = next(record for record in cluster.tasks.values() if record.row >= 0)
+    group, waits = task.group, cluster.tasks["w"]
+    match part:
+        case "a row without tasks":
+            group.on[cluster.inventory.rows] = ()
+        case "a row of another group":
+            waits.group.on[0] = group.on[0]
+        case "one start less":
+            row = next(iter(group.on))
+            group.on[row] = group.on[row][1:]
+        case "a device too many":
+            task.devices += (1 - task.devices[0],)
+        case "a device that is none":
+            task.devices = (True,)
+        case "another start":
+            task.began = 1.0
+        case "no machine":
+            task.row = 7
+        case "a number twice":
+            task.run = next(other.run for other in cluster.tasks.values() if other.run not in (0, task.run))
+        case "a waiting task that left":
+            waits.gone = True
+        case "two records under one id":
+            cluster.tasks["w"] = task
+        case "tasks in two chains":
+            cluster.machines["m"].tasks = cluster.machines["n"].tasks
+        case "a job with a chain of another":
+            cluster.jobs["k"].tasks = cluster.jobs["j"].tasks
+    with pytest.raises(fs.FlowschedError):
+        audit(cluster)

@@ -6,11 +6,14 @@ The records are compared with each other, and the inventory with one that is mad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain, compress, pairwise
 from math import inf
+from operator import attrgetter, contains, eq, is_
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number
 from flowsched.cluster.columns import IdPool
@@ -23,6 +26,9 @@ from flowsched.cluster.stopping import Stop
 from flowsched.exceptions import InputError
 
 __all__ = ["audit"]
+
+_Columns = dict[str, Any]
+"""What `TaskRecord.__columns__` returns of some tasks, with the records, the indices of their classes, and a number for each group."""
 
 
 def audit(cluster: Cluster) -> None:
@@ -42,11 +48,12 @@ def audit(cluster: Cluster) -> None:
         raise InputError("cluster: in the middle of a change")
     _machines(cluster)
     _classes(cluster)
-    _tasks(cluster)
-    _retries(cluster)
-    _groups(cluster)
+    told, running, groups = _tasks(cluster)
+    _retries(cluster, groups)
+    _jobs(cluster, told)
+    _groups(cluster, told, running, groups)
     _changes(cluster)
-    _inventory(cluster)
+    _inventory(cluster, running)
 
 
 def _must(holds: Any, what: str) -> None:
@@ -56,11 +63,23 @@ def _must(holds: Any, what: str) -> None:
 
 def _indices(indices: IdPool, used: Iterable[int], what: str) -> None:
     """Every index below the count is in use or free, and just once."""
-    seen = Counter([*used])
-    seen.update(indices._free)
-    most = max(seen.values(), default=1)
-    whole = all(type(index) is int and 0 <= index < indices.count for index in seen)
-    _must(whole and len(seen) == indices.count and most == 1, f"numbers of {what} are given twice, lost or unknown")
+    given = [*used, *indices._free]
+    whole = {*map(type, given)} <= {int} and min(given, default=0) >= 0 and max(given, default=-1) < indices.count
+    _must(whole and len({*given}) == len(given) == indices.count, f"numbers of {what} are given twice, lost or unknown")
+
+
+def _distinct(numbers: NDArray[np.int64]) -> bool:
+    return bool((np.diff(np.sort(numbers)) > 0).all())
+
+
+def _numbers(what: str, values: Sequence[Any], least: float = -inf, *, finite: bool = True) -> None:
+    """Refuse what `number` refuses."""
+    if {*map(type, values)} <= {float}:
+        array = np.array(values, np.float64)
+        if (array >= least).all() and (not finite or np.isfinite(array).all()):
+            return
+    for value in values:
+        number(what, value, least, finite=finite)
 
 
 def _machines(cluster: Cluster) -> None:
@@ -109,53 +128,69 @@ def _classes(cluster: Cluster) -> None:
     _must(cluster._idle.keys() == {c.key for c in by_class.values() if not c.tasks}, "idle classes differ")
 
 
-def _tasks(cluster: Cluster) -> None:
-    inventory, tasks = cluster.inventory, cluster.tasks
-    _must(all(type(t) is TaskRecord and t.id == id for id, t in tasks.items()), "a task under another id")
-    known = {record.index: record for record in tasks.values()}
-    _indices(cluster._indices, known, "tasks")
-    there = {i: record for i, record in enumerate(cluster.by_index) if record is not None}
-    _must(known == there, "tasks and their numbers differ")
-    turns = {record.turn for record in known.values()}
-    _must(len(turns) == len(known) and max(turns, default=0) <= cluster._turn, "turns of tasks are not in order")
-    runs = [record.run for record in known.values() if record.run]
-    _must(len(set(runs)) == len(runs) and all(0 < run <= cluster.runs for run in runs), "runs are numbered twice")
-    width = inventory.devices.shape[1]
-    running: dict[int, list[TaskRecord]] = {}
-    for record in known.values():
-        _must(not record.gone, "a task that has left is still there")
-        number("task: preempted", record.preempted, finite=False)
-        number("task: duration", record.duration, 0, finite=False)
-        number("task: since", 0.0 if record.since is None else record.since)
-        row, devices, since = record.row, record.devices, record.began
-        if row >= 0:
-            _must(type(row) is int and type(devices) is tuple and isinstance(since, float | int), "a task runs nowhere")
-            _must(row in cluster.by_row, "a task runs on no machine")
-            _must(record.run, "a run without a number")
-            _must(all(type(d) is int and 0 <= d < width for d in devices), "a task runs on no device")
-            running.setdefault(row, []).append(record)
-    for row, machine in cluster.by_row.items():
-        on = running.get(row, [])
-        _must(set(machine.tasks) == set(on), "a machine and its tasks differ")
-    size = len(inventory.tasks.row)
+def _tasks(cluster: Cluster) -> tuple[_Columns, _Columns, dict[Group, int]]:
+    """Return the columns of all tasks, those of the tasks that run, and a number for each group."""
+    tasks, numbered = cluster.tasks, cluster.by_index
+    records = list(tasks.values())
+    _must({*map(type, records)} <= {TaskRecord}, "a task under another id")
+    told: _Columns = {**TaskRecord.__columns__(records), "record": records}
+    _must(all(map(eq, told["id"], tasks)), "a task under another id")
+    indices = told["index"].tolist()
+    _indices(cluster._indices, indices, "tasks")
+    known = len(numbered) >= cluster._indices.count and len(numbered) - numbered.count(None) == len(records)
+    _must(known and all(map(is_, map(numbered.__getitem__, indices), records)), "tasks and their numbers differ")
+    turn, run = told["turn"], told["run"]
+    _must(_distinct(turn) and turn.max(initial=0) <= cluster._turn, "turns of tasks are not in order")
+    begun = run[run != 0]
+    within = begun.min(initial=1) > 0 and begun.max(initial=0) <= cluster.runs
+    _must(within and _distinct(begun), "runs are numbered twice")
+    _must(True not in told["gone"], "a task that has left is still there")
+    _numbers("task: preempted", told["preempted"], finite=False)
+    _numbers("task: duration", told["duration"], 0, finite=False)
+    _numbers("task: since", [since for since in told["since"] if since is not None])
+    groups = {group: number for number, group in enumerate(dict.fromkeys(told["group"]))}
+    classes = [group.cls.index for group in groups]
+    _must({*map(type, classes)} <= {int}, "a group of an unknown class")
+    told["number"] = np.array([groups[group] for group in told["group"]], np.intp)
+    told["class"] = np.array(classes, np.int64)[told["number"]]
+    there = told["row"] >= 0
+    running = {
+        name: column[there] if isinstance(column, np.ndarray) else [*compress(column, there.tolist())]
+        for name, column in told.items()
+    }
+    _running(cluster, running)
+    return told, running, groups
+
+
+def _running(cluster: Cluster, told: _Columns) -> None:
+    inventory, row, began = cluster.inventory, told["row"], told["began"]
+    times = all(issubclass(kind, float | int) for kind in {*map(type, began)})
+    _must(times and {*map(type, told["devices"])} <= {tuple}, "a task runs nowhere")
+    _must(cluster.by_row.keys() >= {*row.tolist()}, "a task runs on no machine")
+    _must(told["run"].all(), "a run without a number")
+    width, devices = inventory.devices.shape[1], [*chain.from_iterable(told["devices"])]
+    known = {*map(type, devices)} <= {int} and min(devices, default=0) >= 0 and max(devices, default=-1) < width
+    _must(known, "a task runs on no device")
+    # A record is in one chain at most, so those of a machine are all that run there if there are no more in sum.
+    chains = {at: machine.tasks for at, machine in cluster.by_row.items()}
+    in_them = all(map(contains, map(chains.__getitem__, row.tolist()), told["record"]))
+    _must(in_them and sum(map(len, chains.values())) == len(row), "a machine and its tasks differ")
+    mine, index = inventory.tasks, told["index"]
     for name in ("class_id", "turn", "since", "end"):
-        _must(len(getattr(inventory.tasks, name)) == size, f"inventory.tasks.{name} has another length")
-    rows = np.full(size, -1, np.int64)
-    for row, on in running.items():
-        for record in on:
-            i, since = record.index, float(record.began)
-            _must(i < size, "a running task is not in the inventory")
-            rows[i] = row
-            here = int(inventory.tasks.class_id[i]), int(inventory.tasks.turn[i]), float(inventory.tasks.since[i])
-            _must(here == (record.group.cls.index, record.turn, since), "the inventory tells other tasks")
-            end = since + record.duration
-            _must(float(inventory.tasks.end[i]) == end, "the inventory tells other expected ends")
-    _must(np.array_equal(rows, inventory.tasks.row), "the inventory has tasks elsewhere")
-    estimated = int((inventory.tasks.end[rows >= 0] < np.inf).sum())
-    _must(inventory.tasks.estimated == estimated, "the inventory counts other estimates")
+        _must(len(getattr(mine, name)) == len(mine.row), f"inventory.tasks.{name} has another length")
+    _must(index.max(initial=-1) < len(mine.row), "a running task is not in the inventory")
+    rows, since = np.full(len(mine.row), -1, np.int64), np.array(began, np.float64)
+    rows[index] = row
+    for name, right in (("class_id", told["class"]), ("turn", told["turn"]), ("since", since)):
+        _must(np.array_equal(getattr(mine, name)[index], right), "the inventory tells other tasks")
+    end = since + np.array(told["duration"], np.float64)
+    _must(np.array_equal(mine.end[index], end), "the inventory tells other expected ends")
+    _must(np.array_equal(rows, mine.row), "the inventory has tasks elsewhere")
+    estimated = int((mine.end[rows >= 0] < np.inf).sum())
+    _must(mine.estimated == estimated, "the inventory counts other estimates")
 
 
-def _retries(cluster: Cluster) -> None:
+def _retries(cluster: Cluster, groups: Iterable[Group]) -> None:
     attempts, resting = cluster.attempts, cluster.resting
     _must(
         attempts.keys() <= cluster.tasks.keys() and resting.keys() <= cluster.tasks.keys(), "retries of an unknown task"
@@ -182,52 +217,71 @@ def _retries(cluster: Cluster) -> None:
         alone = type(group) is Group and not (group.tasks or group.on or group.waiting or group.serial)
         _must(alone and group.job is job and task.row < 0, "a task that does not rest")
         _must(group.cls.priority == group.job.job.priority, "a task that rests in a class of another priority")
-    for record in cluster.tasks.values():
+    shuns: dict[Group, frozenset[Any]] = {group: frozenset(*group.cls.key[PLAIN:]) for group in groups}
+    # Without attempts and without a class that shuns machines nothing can differ.
+    for record in cluster.tasks.values() if any(shuns.values()) else map(cluster.tasks.__getitem__, attempts):
         failed_on = attempts[record.id].failed_on if record.id in attempts else ()
-        _must(frozenset(*record.group.cls.key[PLAIN:]) == frozenset(failed_on), "a class that shuns other machines")
+        _must(shuns[record.group] == frozenset(failed_on), "a class that shuns other machines")
 
 
-def _groups(cluster: Cluster) -> None:
-    members: dict[Group, list[TaskRecord]] = {}
-    count: Counter[TaskClass] = Counter()
-    resting: dict[JobRecord, set[TaskRecord]] = {}
-    for record in cluster.tasks.values():
-        if record.id in cluster.resting:
-            _must(cluster.by_class.get(record.group.cls.index) is record.group.cls, "a group of an unknown class")
-            resting.setdefault(record.group.job, set()).add(record)
-            count[record.group.cls] += 1
-            continue
-        members.setdefault(record.group, []).append(record)
+def _jobs(cluster: Cluster, told: _Columns) -> None:
     _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
-    groups: dict[Group, None] = {}
+    groups: set[Group] = set()
     for job in cluster.jobs.values():
-        told = job.job
-        made = type(told) is Job and Job(told.id, told.user, told.priority, told.gang, told.deadline, told.closed)
-        _must(made == told and (job.tasks or not told.closed), "a job that cannot be")
+        said = job.job
+        made = type(said) is Job and Job(said.id, said.user, said.priority, said.gang, said.deadline, said.closed)
+        _must(made == said and (job.tasks or not said.closed), "a job that cannot be")
         for group in job.each_group():
             same = type(group) is Group and group.job is job and type(group.cls) is TaskClass
             _must(same and job.group_of(group.key) is group and group not in groups, "a group under another key")
-            groups[group] = None
-        mine = {t for group in job.each_group() for t in members.get(group, ())} | resting.get(job, set())
-        _must(mine == set(job.tasks) and job.most >= len(mine), "a job and its tasks differ")
-        _must(job.job.user is None or job.job.user in cluster.users, "a job of an unknown user")
-    _must(members.keys() == groups.keys(), "groups and tasks differ")
+            groups.add(group)
+        _must(job.most >= len(job.tasks), "a job and its tasks differ")
+        _must(said.user is None or said.user in cluster.users, "a job of an unknown user")
+    # As with machines: a record is in one chain at most.
+    in_them = all(map(contains, map(attrgetter("job.tasks"), told["group"]), told["record"]))
+    count = sum(len(job.tasks) for job in cluster.jobs.values())
+    _must(in_them and count == len(cluster.tasks), "a job and its tasks differ")
     serials = [group.serial for group in groups] + [job.serial for job in cluster.jobs.values()]
     _must(len(set(serials)) == len(serials) and max(serials, default=0) <= cluster._serial, "serials are not in order")
+
+
+def _places(running: _Columns) -> dict[tuple[int, int], list[float]]:
+    """Return since when the tasks of a group run on a machine, by the number of the group and the row."""
+    order = np.lexsort((running["row"], running["number"]))
+    number, row = running["number"][order], running["row"][order]
+    first = np.flatnonzero((np.diff(number, prepend=-1) != 0) | (np.diff(row, prepend=-1) != 0))
+    since = [running["began"][i] for i in order.tolist()]
+    ranges = pairwise([*first.tolist(), len(since)])
+    keys = zip(number[first].tolist(), row[first].tolist(), strict=True)
+    return {key: sorted(since[start:end]) for key, (start, end) in zip(keys, ranges, strict=True)}
+
+
+def _groups(cluster: Cluster, told: _Columns, running: _Columns, groups: dict[Group, int]) -> None:
+    members = dict(zip(groups, np.bincount(told["number"], minlength=len(groups)).tolist(), strict=True))
+    for id in cluster.resting:
+        members[cluster.tasks[id].group] -= 1
+    members = {group: tasks for group, tasks in members.items() if tasks}
+    of_jobs = {group for job in cluster.jobs.values() for group in job.each_group()}
+    _must(members.keys() == of_jobs, "groups and tasks differ")
+    count = Counter(cluster.tasks[id].group.cls for id in cluster.resting)
+    _must(all(cluster.by_class.get(cls.index) is cls for cls in count), "a group of an unknown class")
+    queues: dict[Group, list[TaskRecord]] = {}
+    for record in compress(told["record"], (told["row"] < 0).tolist()):
+        if record.id not in cluster.resting:
+            queues.setdefault(record.group, []).append(record)
+    on = _places(running)
     waiting: dict[TaskClass, dict[Group, None]] = {}
     for group, tasks in members.items():
         _must(cluster.by_class.get(group.cls.index) is group.cls, "a group of an unknown class")
-        count[group.cls] += len(tasks)
-        queue = sorted((t for t in tasks if t.row < 0), key=lambda t: t.turn)
-        _must(group.tasks == len(tasks) and list(group.waiting) == queue, "a group and its tasks differ")
-        on: dict[int, list[float]] = {}
-        for task in tasks:
-            if task.row >= 0:
-                on.setdefault(task.row, []).append(task.began)
-        known = {row: sorted(since) for row, since in group.on.items()}
-        _must(known == {row: sorted(since) for row, since in on.items()}, "a group runs elsewhere")
+        count[group.cls] += tasks
+        queue = sorted(queues.get(group, ()))
+        _must(group.tasks == tasks and list(group.waiting) == queue, "a group and its tasks differ")
+        for row, since in group.on.items():
+            there = on.pop((groups[group], row), None)
+            _must(there is not None and sorted(since) == there, "a group runs elsewhere")
         if queue:
             waiting.setdefault(group.cls, {})[group] = None
+    _must(not on, "a group runs elsewhere")
     _must(cluster.waiting == waiting, "what waits differs")
     _must(all(cls.tasks == count[cls] for cls in cluster.by_class.values()), "a class and its tasks differ")
     for cls, ids in cluster._waiting_ids.items():
@@ -246,7 +300,7 @@ def _changes(cluster: Cluster) -> None:
     _must(all(row in cluster.by_row for row in changes.machines), "a change of no machine")
 
 
-def _inventory(cluster: Cluster) -> None:
+def _inventory(cluster: Cluster, running: _Columns) -> None:
     """Made anew from the records, they must be the same."""
     inventory, fresh = cluster.inventory, Inventory(cluster.resources)
     for priority in inventory.levels:  # numbered in the order in which they were met
@@ -259,14 +313,19 @@ def _inventory(cluster: Cluster) -> None:
         kind, spread, avoids = _wishes(cls)
         fresh.affinity.add_class(index, kind, spread, avoids)
     fresh._rows.count = inventory.rows
+    alike: dict[tuple[int, int, int, int], list[MachineRecord]] = {}
+    for record in cluster.by_row.values():
+        parts = id(record.capacity), id(record.labels), id(record.slots), id(record.taints)
+        alike.setdefault(parts, []).append(record)
+    for some in alike.values():
+        fresh._rows._free = [record.row for record in reversed(some)]
+        capacity = cluster.resources.capacity("capacity", some[0].capacity)
+        fresh.add_machines(capacity, some[0].machine, [record.rack for record in some])
     for row, record in cluster.by_row.items():
-        fresh._rows._free = [row]
-        fresh.add_machine()
-        capacity = cluster.resources.capacity("capacity", record.capacity)
-        fresh.describe(row, capacity, record.machine)
         fresh.usable[row] = not (record.failed or record.drained)
-        for task in record.tasks:
-            fresh.take(row, task.group.cls.index, task.devices)
+    takes = Counter(zip(running["row"].tolist(), running["class"].tolist(), running["devices"], strict=True))
+    for (row, cls, devices), count in takes.items():
+        fresh.take(row, cls, devices, count)
     rows = list(cluster.by_row)
     for name in ("capacity", "free", "slots", "running", "usable"):
         _must(
@@ -328,11 +387,11 @@ def _shapes(inventory: Inventory, fresh: Inventory, rows: list[int], live: list[
     _indices(mine._indices, mine._keys, "shapes")
     _must(all(mine._shapes.get(key) == shape for shape, key in mine._keys.items()), "a shape under another key")
     _must(len(mine._shapes) == len(mine._keys) and mine._users.keys() == mine._keys.keys(), "shapes differ")
-    _must(all(int(mine.of[row]) in mine._keys for row in rows), "a machine of no shape")
+    _must({*mine.of[rows].tolist()} <= mine._keys.keys(), "a machine of no shape")
     users = Counter(mine.of[mine.of >= 0].tolist())
     _must(users == Counter(mine._users), "shapes and machines differ")
-    for row in rows:
-        _must(mine._keys[int(mine.of[row])] == made._keys[int(made.of[row])], "a machine of another shape")
+    for his, its in {*zip(mine.of[rows].tolist(), made.of[rows].tolist(), strict=True)}:
+        _must(mine._keys[his] == made._keys[its], "a machine of another shape")
     size = mine._indices.count
     big = (
         max(live, default=-1) < len(mine._suits)

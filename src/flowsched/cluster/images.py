@@ -39,15 +39,17 @@ def become(attributes: dict[str, Any], state: dict[str, Any]) -> None:
     indices, machines = attributes["_indices"], attributes["machines"]
     if indices.count != len(records) + len(indices._free):
         raise ValueError("numbers of tasks are given twice or lost")
-    numbered = {record.index: record for record in records}
     attributes["tasks"] = {record.id: record for record in records}
-    attributes["by_index"] = [numbered.get(index) for index in range(indices.count)]
+    numbered: list[Any] = [None] * indices.count
+    for record in records:
+        numbered[record.index] = record
+    attributes["by_index"] = numbered
     for group, tasks in groupby(records, attrgetter("group")):
         group.job.tasks.extend(list(tasks))
     for job in attributes["jobs"].values():
         job.fold()
     resting = attributes["resting"]
-    for task in sorted(record for record in records if record.row < 0 and record.id not in resting):
+    for task in sorted([record for record in records if record.row < 0 and record.id not in resting]):
         task.group.waiting.extend([task])
     left = iter(runs[len(machines) :])
     for machine, count in zip(machines.values(), runs, strict=False):

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from typing_extensions import disjoint_base
@@ -6,11 +6,16 @@ from typing_extensions import disjoint_base
 from flowsched.journal.graph_tables import Graph
 from flowsched.rounds.values import Delta, Round
 
-__all__ = ["Walk", "delta_words", "round_numbers", "words"]
+__all__ = ["Walk", "delta_words", "fill", "immutables", "round_numbers", "values", "words"]
 
 def words(value: Any, /) -> str: ...
 def delta_words(deltas: Iterable[Delta], /) -> str: ...
 def round_numbers(round: Round, deltas: str, /) -> tuple[int, ...]: ...
+def values(tables: list[list[Any]], codes: bytes, /) -> list[Any]: ...
+def immutables(
+    tables: list[list[Any]], tags: list[Any], lengths: bytes, codes: bytes, other: Callable[[Any, list[Any]], Any], /
+) -> None: ...
+def fill(tables: list[list[Any]], things: list[Any], name: str, codes: bytes, /) -> None: ...
 
 @disjoint_base
 class Walk:

@@ -267,9 +267,9 @@ def _lengths_and_codes(arrays: _Rest) -> tuple[Codes, Codes]:
     return lengths, codes
 
 
-def slices(lengths: Codes, codes: Codes) -> Iterator[list[int]]:
+def slices(lengths: Codes, values: list[Any]) -> Iterator[list[Any]]:
     """Yield pieces of these lengths, one after the other."""
-    end, of_all = 0, codes.tolist()
+    end = 0
     for length in lengths.tolist():
         start, end = end, end + length
-        yield of_all[start:end]
+        yield values[start:end]

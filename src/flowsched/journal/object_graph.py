@@ -13,14 +13,16 @@ Rules of what becomes objects, whatever the bytes are:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from flowsched.exceptions import InputError
-from flowsched.journal._encode import Walk
+from flowsched.journal._encode import Walk, fill, immutables, values
 from flowsched.journal.graph_tables import (
     ARRAY,
     BYTES,
@@ -30,15 +32,12 @@ from flowsched.journal.graph_tables import (
     FIRST_CLASS,
     FLOAT,
     FOREIGN,
-    FROZEN,
     FROZEN_KINDS,
     GIVEN,
     INT,
     MAKERS,
     MAPS,
     SET,
-    SMALL,
-    SMALLS,
     STR,
     Graph,
     Schema,
@@ -79,11 +78,13 @@ class _Making:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.tables: dict[int, Sequence[Any]] = {
-            CONSTANT: CONSTANTS, STR: graph.strings, INT: graph.integers, FLOAT: graph.floats, BYTES: graph.chunks,
-            ARRAY: [array.copy() for array in graph.arrays], GIVEN: list(graph.given.values()),
-            FOREIGN: graph.foreign or (), SMALL: SMALLS,
-        }  # fmt: skip
+        self.tables: list[list[Any]] = [[] for _ in range(FIRST_CLASS + len(graph.classes))]
+        for kind, of_kind in (
+            (CONSTANT, CONSTANTS), (STR, graph.strings), (INT, graph.integers), (FLOAT, graph.floats),
+            (BYTES, graph.chunks), (ARRAY, (array.copy() for array in graph.arrays)), (GIVEN, graph.given.values()),
+            (FOREIGN, graph.foreign or ()),
+        ):  # fmt: skip
+            self.tables[kind] += of_kind
 
     def make(self) -> Any:
         graph, tables = self.graph, self.tables
@@ -101,40 +102,28 @@ class _Making:
                 raise ValueError(f"columns of {cls.__name__} differ in length")
             new: Callable[[type], Any] = cls.__new__
             graph.made[cls] = tables[FIRST_CLASS + i] = [new(cls) for _ in range(lengths.pop())]
-        frozen: list[Any] = []
-        tables[FROZEN] = frozen
-        for tag, codes in zip(graph.frozen, slices(graph.lengths, graph.parts), strict=True):
-            frozen.append(_immutable(tag, self._values(codes)))
+        immutables(tables, graph.frozen, graph.lengths.tobytes(), graph.parts.tobytes(), _immutable)
         states: list[tuple[Any, Any]] = []
         for i, (names, columns) in enumerate(zip(graph.names, graph.columns, strict=True)):
             things = tables[FIRST_CLASS + i]
             if names is None:
-                states += zip(things, self._values(columns[0].tolist()), strict=True)
+                states += zip(things, values(tables, columns[0].tobytes()), strict=True)
                 continue
             for name, column in zip(names, columns, strict=False):
                 _check_name(graph.classes[i], name)
-                put = object.__setattr__
-                for thing, value in zip(things, self._values(column.tolist()), strict=True):
-                    put(thing, name, value)
-        for kind, rows in graph.mutable.items():
-            for thing, codes in zip(tables[kind], slices(*rows), strict=True):
-                values = self._values(codes)
+                fill(tables, things, name, column.tobytes())
+        for kind, (counts, codes) in graph.mutable.items():
+            for thing, parts in zip(tables[kind], slices(counts, values(tables, codes.tobytes())), strict=True):
                 if kind in MAPS:
-                    thing.update(zip(values[::2], values[1::2], strict=True))
+                    thing.update(zip(parts[::2], parts[1::2], strict=True))
                 elif kind == SET:
-                    thing.update(values)
+                    thing.update(parts)
                 else:
-                    thing.extend(values)
+                    thing.extend(parts)
         for thing, state in states:
             _set_state(thing, state)
-        (root,) = self._values([graph.root])
+        (root,) = values(tables, np.array([bounded(graph.root, 2**63 - 1)], np.int64).tobytes())
         return root
-
-    def _values(self, codes: list[int]) -> list[Any]:
-        if codes and min(codes) < 0:
-            raise IndexError("a negative reference")
-        tables = self.tables
-        return [tables[code & 255][code >> 8] for code in codes]
 
 
 def _immutable(tag: Any, parts: list[Any]) -> Any:

@@ -179,7 +179,7 @@ class Rerun:
         step = self._steps.get(body[:1])
         if step is None:
             raise JournalMismatchError(f"a record of unknown kind {body[:1]!r}", self.found.path, offset)
-        step(offset, body[1:])
+        step(offset, body if body[:1] == b"S" else body[1:])  # no copy of a state, which may be large
 
     def _decoded(self, body: bytes, offset: int, *kinds: Any) -> Any:
         """Return the values of a record, which is a list of such kinds."""
@@ -282,8 +282,9 @@ class Rerun:
             self.fairnesses[len(self.fairnesses)] = fairness
 
     def _state(self, offset: int, body: bytes) -> None:
-        front, _, rest = body.partition(b"\n")
-        made, description, length = self._decoded(front, offset, int, object, int)
+        end = body.find(b"\n") + 1 or len(body)
+        rest = memoryview(body)[end:]
+        made, description, length = self._decoded(body[1:end], offset, int, object, int)
         if not 0 <= length <= len(rest):
             raise self._mismatch("a state that is longer than its record", offset)
         if made != adapter_of(self._engine).extras.form and not length:
@@ -296,7 +297,7 @@ class Rerun:
                 rest[length:], policy, bool(length)
             )
             if not self.found.warm:
-                load(self._engine, rest[:length].splitlines(keepends=True), policy, self.found.path, offset)
+                load(self._engine, bytes(rest[:length]).splitlines(keepends=True), policy, self.found.path, offset)
         except JournalError:
             raise
         except NONSENSE as error:
@@ -305,7 +306,7 @@ class Rerun:
         self.fairnesses.clear()
         self._note(policy)
 
-    def _warm(self, image: bytes, policy: Policy, spare: bool) -> bool:
+    def _warm(self, image: memoryview, policy: Policy, spare: bool) -> bool:
         """Take the image, which is a cache: False if it fails and lines can replace it."""
         try:
             adapter = adapter_of(self._engine)

@@ -224,7 +224,7 @@ def pack(state: State, extras: Extras = PLAIN) -> list[Piece]:
     return _written(state, state.builder.policy, extras)
 
 
-def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
+def unpack(image: bytes | memoryview, policy: Policy, extras: Extras = PLAIN) -> State:
     """Read the state that `pack` wrote, under a policy of the same description; its providers get the accounts."""
     return _read(State, image, policy, extras)
 
@@ -300,16 +300,16 @@ def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> list[Piece]:
         return _taken(state, policy, extras, None).pieces()
 
 
-def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
+def _read(kind: type[_T], image: bytes | memoryview, policy: Policy, extras: Extras) -> _T:
     try:
         with uncollected():
             graph = Graph.read(image, extras.schema, _given(policy))
             state, accounts = objects_of(graph)
             extras.check(graph.made)
-        if not isinstance(state, kind):
-            raise TypeError(f"a {kind.__name__} expected")
-        if isinstance(state, State):
-            _check(state)
+            if not isinstance(state, kind):
+                raise TypeError(f"a {kind.__name__} expected")
+            if isinstance(state, State):
+                _check(state)
         keepers = _keepers(policy)
         if accounts and len(accounts) != len(keepers):
             raise ValueError("accounts of other share providers")
