@@ -345,7 +345,7 @@ class Builder:
         jobs, g, j = list(new_jobs), len(groups), len(new_jobs)
         nodes = self.batch.new_nodes(g + j + len(new_classes))
         of_groups, of_jobs = nodes[:g], nodes[g : g + j]
-        self.groups.add_jobs(jobs, of_jobs)
+        job_nodes.update(zip(jobs, of_jobs, strict=True))
         if new_classes:
             classes = list(new_classes)
             self.racks.add_classes(classes, nodes[g + j :])
