@@ -1033,6 +1033,7 @@ def find_running(running, dict touched not None, /):
     """
     cdef dict of = running._of, nodes = running.groups.nodes, capacities = running.batch._capacity, known, on
     cdef list old = [], aged = [], new = [], tails = [], heads = [], counts = [], starts = []
+    cdef list free = running._indices._free
     cdef const int64_t *at = columns(running)
     cdef const int64_t *machines = columns(running.machines)
     cdef const int64_t *world = columns(running.cluster.inventory)
@@ -1043,7 +1044,6 @@ def find_running(running, dict touched not None, /):
     cdef double *since = <double *> <size_t> at[A_SINCE]
     cdef int64_t row, index, count, rows = min(world[I_ROWS], machines[N_ROWS])
     cdef double start
-    pool = running._indices
     for group, there in touched.items():
         if not there:
             continue
@@ -1062,7 +1062,7 @@ def find_running(running, dict touched not None, /):
             check(&row, 1, rows, "row")
             start = INFINITY if slots[row] == UNLIMITED else youngest(began)
             if found is None:
-                found = known[one] = pool.take()
+                found = known[one] = free.pop() if free else running._indices.take()
                 new.append(found)
                 tails.append(<object> fs_slot(slots_of(nodes[group], node_type), n_node))
                 heads.append(node[row])

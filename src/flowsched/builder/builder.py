@@ -251,7 +251,7 @@ class Builder:
         if quotas is not None:
             blocked = quotas.blocked()
             withheld = {**withheld, **blocked}
-            patient = {group: None for group in patient if group not in blocked}
+            patient = dict.fromkeys(filterfalse(blocked.__contains__, patient))
         self.reservations.update(patient, scope.now, self.policy.backfill, withheld)
 
     def replace_policy(self, policy: Policy) -> None:
@@ -344,7 +344,7 @@ class Builder:
         jobs, g, j = list(new_jobs), len(groups), len(new_jobs)
         nodes = self.batch.new_nodes(g + j + len(new_classes))
         of_groups, of_jobs = nodes[:g], nodes[g : g + j]
-        self.groups.add_jobs(jobs, of_jobs)
+        job_nodes.update(zip(jobs, of_jobs, strict=True))
         if new_classes:
             classes = list(new_classes)
             self.racks.add_classes(classes, nodes[g + j :])
@@ -379,17 +379,21 @@ class Builder:
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
             self._ranked_of = waiting
-            if len(waiting) < 2:
-                self._ranked = dict.fromkeys(waiting, 0)
-            else:
-                self._rank_of = {cls: self._rank_of.get(cls) or cls.rank for cls in waiting}
-                number, last, self._ranked = 0, None, {}
-                for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)):
-                    number += rank is not last and rank != last
-                    self._ranked[cls], last = number, rank
+            self._ranked = dict.fromkeys(waiting, 0) if len(waiting) < 2 else self._numbered(waiting)
             self.class_of = {cls.index: cls for cls in self._ranked}
             self.waiting = [*self.class_of]
         return self._ranked
+
+    def _numbered(self, classes: Sequence[TaskClass]) -> dict[TaskClass, int]:
+        """Return classes by their rank, each with a number."""
+        known = self._rank_of
+        self._rank_of = {cls: known.get(cls) or cls.rank for cls in classes}
+        numbers: dict[TaskClass, int] = {}
+        number, last = 0, None
+        for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)):
+            number += rank is not last and rank != last
+            numbers[cls], last = number, rank
+        return numbers
 
     def prices(self, arcs: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return by how many whole loads running costs more than waiting, for one more task of each group.

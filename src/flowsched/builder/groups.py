@@ -100,13 +100,8 @@ class GroupNodes:
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
-    def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
-        """Add new jobs, with their nodes."""
-        for job, node in zip(jobs, nodes, strict=True):
-            self.job_nodes[job], self._groups_of[job] = node, 0
-
     def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
-        """Add new groups; return True if one has a priority without a cost, so that `relevel` must follow.
+        """Add new groups, of jobs in `job_nodes`; return True if one has a priority without a cost: `relevel` must follow.
 
         Parameters
         ----------
@@ -114,11 +109,11 @@ class GroupNodes:
         nodes, wait, run : sequence of int
             Their nodes, the arcs to the jobs' nodes, and those to aggregators or entries.
         """
-        levels, costs, new = self._levels, self._level_cost, False
+        levels, costs, counts, new = self._levels, self._level_cost, self._groups_of, False
         for i, group in enumerate(groups):
             self.nodes[group] = untracked(GroupNode(nodes[i], wait[i], run[i]))
             self._serials[group.serial] = group
-            self._groups_of[group.job] += 1
+            counts[group.job] = counts.get(group.job, 0) + 1
             priority = group.cls.priority
             levels[priority] = levels.get(priority, 0) + 1
             new |= priority not in costs

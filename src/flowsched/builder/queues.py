@@ -328,8 +328,8 @@ class Heads(Columns):
         if now > self.latest:
             self.latest = now
         if self._used:
-            known = len(self.line)
-            self.line[[group.cls.index for group in groups if group.cls.index < known], 1] = 0
+            classes = np.array([group.cls.index for group in groups], np.int64)
+            self.line[classes[classes < len(self.line)], 1] = 0
 
     def look(self, index: Ints, classes: Mapping[int, TaskClass]) -> bool:
         """Bring the entries of classes up to date; return False where groups of one are not plain.

@@ -105,7 +105,8 @@ def _holds(groups: Iterable[Group], there: Sequence[tuple[int, int]]) -> bool:
 def _first(groups: Collection[Group], count: int) -> list[tuple[Group, int]]:
     """Return so many tasks of one group, or all of several."""
     if len(groups) == 1:
-        return [(group, count) for group in groups]
+        (group,) = groups
+        return [(group, count)]
     return [(group, len(group.waiting)) for group in groups]
 
 
