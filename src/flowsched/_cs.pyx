@@ -219,7 +219,8 @@ cdef enum:
     SCALING = 2
     SIMPLEX = 3
 
-_WAYS = ("auto", "repair", "cost_scaling", "network_simplex")
+cdef tuple _WAYS = ("auto", "repair", "cost_scaling", "network_simplex")
+cdef object _perf_counter = time.perf_counter
 ALGORITHMS = {name: i for i, name in enumerate(_WAYS)}      # `algorithm` of `Network.solve`
 
 cdef enum:
@@ -244,6 +245,7 @@ cdef enum:
     COUNTERS
 
 COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
+cdef tuple _COUNTERS = COUNTER_NAMES        # quicker to find than by its name
 cdef dict _NO_COUNTS = dict.fromkeys((*COUNTER_NAMES, "algorithm", "warm", "cold_solves", "warm_solves", "gap", "seconds"), 0)
 
 
@@ -1958,7 +1960,7 @@ cdef class Network:
         settled, else scaling from the largest cost) or SIMPLEX; by name in `ALGORITHMS`.
         `time_limit` in seconds, negative for none.
         """
-        start = time.perf_counter()
+        start = _perf_counter()
         self.take()
         try:
             return self.optimise(algorithm, time_limit, start)
@@ -2204,12 +2206,12 @@ cdef class Network:
         cdef int i
         for i in range(COUNTERS):
             if self.count[i]:
-                stats[COUNTER_NAMES[i]] = self.count[i]
+                stats[_COUNTERS[i]] = self.count[i]
         if told:
             stats.update(told)
         stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
-        stats["gap"], stats["seconds"] = gap, time.perf_counter() - start
+        stats["gap"], stats["seconds"] = gap, <double>_perf_counter() - start
         return stats
 
     cdef object gap(self, const int64_t[::1] flow):
