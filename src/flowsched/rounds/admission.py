@@ -85,7 +85,7 @@ class AdmissionCheck:
         attempt = _Attempt(self)
         again = step < 1 and bool(proposals)
         if self.quotas is not None:
-            within = [_within(self.quotas, proposal, self.builder.classes.cost) for proposal in proposals]
+            within = list(map(partial(_within, self.quotas, self.builder.classes.cost), proposals))
             again |= any(some is not all_ for some, all_ in zip(within, proposals, strict=True))
             proposals = [proposal for proposal in within if proposal is not None]
         if self._contest is not None:
@@ -450,7 +450,7 @@ class _Attempt:
         return at
 
 
-def _within(quotas: QuotaAccounts, proposal: ClassFlow, cost_of: Callable[[int, int], int]) -> ClassFlow | None:
+def _within(quotas: QuotaAccounts, cost_of: Callable[[int, int], int], proposal: ClassFlow) -> ClassFlow | None:
     """Take what a proposal needs from the quotas; return it with the tasks for which enough is left, the same if for all."""
     near, groups = [], []
     for group, row, units, cost in proposal.near:

@@ -47,6 +47,13 @@ def carry_out(
         first = cluster.runs + 1
         cluster.runs = start_again(cluster, known.tasks, known.machines, known.devices, cluster.runs, round.now)
         return Commit.whole(round, first)
+    return _carry_out_checked(cluster, round, only, graceful, quotas)
+
+
+def _carry_out_checked(
+    cluster: Cluster, round: Round, only: Collection[Hashable] | None, graceful: bool, quotas: QuotaAccounts | None
+) -> Commit:
+    """Let deltas happen unit by unit, each if it still can."""
     if quotas is not None:
         quotas.look()
     # Starts of single tasks are units in this order; nearly always all of them can happen.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -158,7 +159,7 @@ class RoundEngine:
         After an exception the cluster is as before.
         """
         if self._stale or self._cached:
-            return self._on_mirror(lambda: self._make_round(now, time_limit))
+            return self._on_mirror(partial(self._make_round, now, time_limit))
         if self.cluster.midway:
             self.cluster.check_whole()
         return self._make_round(now, time_limit)

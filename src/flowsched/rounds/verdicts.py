@@ -248,6 +248,12 @@ class Verdicts:
         if not self.cluster.waiting:
             self._line = None
             return Waiting(rest, sum([len(ids) for ids, _, _ in rest])) if rest else _NOBODY
+        return self._taken_down(had_room, late, short, withheld, rest)
+
+    def _taken_down(
+        self, had_room: set[int], late: bool, short: Collection[JobRecord], withheld: Collection[Hashable], rest: Groups
+    ) -> Waiting:
+        """See `waiting`; some wait for room."""
         line = self._in_line()
         queues = line.queues
         roomy = [class_id in had_room for class_id in line.ids]
