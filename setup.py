@@ -43,7 +43,7 @@ PUBLIC = ("_simple", "cluster._records")
 KERNELS = ("_cs", "_ns", "_scaling")
 """Loops over numbers: nearly all steps of ``-O2`` (``-O3`` is larger by an eighth and no faster)."""
 
-HOT = (*KERNELS, "fgm._course", "journal._encode")
+HOT = (*KERNELS, "journal._encode")
 """Compiled for speed, the others, which mostly call Python, for size."""
 
 SHARED = "_flowsched_views"

@@ -71,7 +71,10 @@ cdef enum:      # RunningArcs
     A_SINCE
     A_BUCKET
     A_DUE
+    A_END
+    A_ENDING
     A_ARCS
+    A_ENDS
 
 cdef enum:      # MachineArcs
     N_NODE

@@ -1080,6 +1080,92 @@ def find_running(running, dict touched not None, /):
     return old, aged, new, tails, heads, counts, starts
 
 
+cdef struct Ends:
+    double *end             # heap of ends of age buckets: none is later than its children, those at four times its place plus 1 to 4
+    int64_t *arc            # index of the arc of each
+    Py_ssize_t count, room
+
+
+cdef Ends ends_of(const int64_t *at, running) except *:
+    """The heap of `RunningArcs`."""
+    cdef Ends ends = Ends(<double *> <size_t> at[A_END], <int64_t *> <size_t> at[A_ENDING], running._ends, at[A_ENDS])
+    if not 0 <= ends.count <= ends.room:
+        raise IndexError("more ends than there is room for")
+    return ends
+
+
+cdef int put_end(Ends *ends, double due, int64_t arc) except -1:
+    """Put in the end of a bucket, if it has one."""
+    cdef Py_ssize_t i = ends.count, above
+    if due == INFINITY:
+        return 0
+    if i == ends.room:
+        raise IndexError("no room for an end")
+    ends.count += 1
+    while i:
+        above = (i - 1) >> 2
+        if ends.end[above] <= due:
+            break
+        ends.end[i], ends.arc[i] = ends.end[above], ends.arc[above]
+        i = above
+    ends.end[i], ends.arc[i] = due, arc
+    return 0
+
+
+cdef void drop_end(Ends *ends) noexcept:
+    """Take out the first end: the last one takes its place, and sinks below those that are earlier."""
+    cdef Py_ssize_t i = 0, least, below, count = ends.count - 1
+    ends.count = count
+    while 4 * i + 1 < count:
+        least = 4 * i + 1
+        for below in range(least + 1, min(least + 4, count)):
+            if ends.end[below] < ends.end[least]:
+                least = below
+        if ends.end[count] <= ends.end[least]:
+            break
+        ends.end[i], ends.arc[i] = ends.end[least], ends.arc[least]
+        i = least
+    ends.end[i], ends.arc[i] = ends.end[count], ends.arc[count]
+
+
+def age_running(running, list aged not None, policy, double now, /):
+    """Note the ages of these arcs of `RunningArcs`, and of those whose age bucket has ended; costs that differ are sent.
+
+    The first end in the heap is one that counts then.
+    """
+    cdef const int64_t *at = columns(running)
+    cdef const int64_t *arc = <const int64_t *> <size_t> at[A_ARC]
+    cdef const double *since = <const double *> <size_t> at[A_SINCE]
+    cdef int64_t *buckets = <int64_t *> <size_t> at[A_BUCKET]
+    cdef double *dues = <double *> <size_t> at[A_DUE]
+    cdef Ends ends = ends_of(at, running)
+    cdef dict costs = running.batch._cost
+    cdef list found = aged[:]
+    cdef int64_t index, bucket = 0
+    cdef double start = 0, due = 0
+    cdef object cost = None
+    while ends.count:
+        check(ends.arc, 1, at[A_ARCS], "arc")
+        if dues[ends.arc[0]] == ends.end[0]:
+            if ends.end[0] > now:
+                break
+            found.append(ends.arc[0])
+        drop_end(&ends)
+    found.sort()        # so that the order of starts does not show in the network
+    for index in found:
+        check(&index, 1, at[A_ARCS], "arc")
+        if cost is None or since[index] != start:   # most have begun together
+            start = since[index]
+            bucket, due, cost = running.age(start, policy, now)
+        if buckets[index] != bucket:
+            buckets[index] = bucket
+            costs[arc[index]] = cost
+        if dues[index] != due:
+            dues[index] = due
+            put_end(&ends, due, index)
+    running._ends = ends.count
+
+
 def begin_running(running, list new not None, list counts not None, list starts not None, policy, now, /):
     """Note how many tasks run where arcs of `RunningArcs` come, since when, and their ages; return the costs."""
     cdef const int64_t *at = columns(running)
@@ -1087,18 +1173,20 @@ def begin_running(running, list new not None, list counts not None, list starts 
     cdef double *since = <double *> <size_t> at[A_SINCE]
     cdef int64_t *buckets = <int64_t *> <size_t> at[A_BUCKET]
     cdef double *dues = <double *> <size_t> at[A_DUE]
+    cdef Ends ends = ends_of(at, running)
     cdef int64_t index, bucket = 0
     cdef double start, last = 0, due = 0
     cdef Py_ssize_t i
-    cdef list ending = None, costs = []
+    cdef object cost = None
+    cdef list costs = []
     for i in range(min(len(new), len(counts), len(starts))):
         index, start = new[i], starts[i]
         check(&index, 1, at[A_ARCS], "arc")
-        if ending is None or start != last:     # most have begun together
+        if cost is None or start != last:     # most have begun together
             last = start
-            bucket, end, cost = running.age(start, policy, now)
-            due, ending = end, running.ending_at(end)
+            bucket, due, cost = running.age(start, policy, now)
         holds[index], since[index], buckets[index], dues[index] = counts[i], start, bucket, due
-        ending.append(new[i])
+        put_end(&ends, due, index)
         costs.append(cost)
+    running._ends = ends.count
     return costs

@@ -209,22 +209,26 @@ def check_running(builder: Builder, now: float) -> None:
     """Compare the running arcs that the builder and its network hold with the tasks that run."""
     cluster, policy, running, network = builder.cluster, builder.policy, builder.running, builder.network
     groups = {task.group for task in cluster.tasks.values() if task.row >= 0}
+    heap = running._end[: running._ends].tolist()
+    assert all(heap[(i - 1) // 4] <= heap[i] for i in range(1, len(heap)))
+    ends = set(zip(heap, running._ending.tolist(), strict=False))
+    assert running.due == running._due.min()
     assert {group: set(group.on) for group in groups} == {group: {*at} for group, at in running._of.items() if at}
     for group in groups:
         for row, began in group.on.items():
             index = running._of[group][row]
             limited = cluster.inventory.slots[row] < UNLIMITED
             since = max(began) if limited else math.inf
-            bucket, due = policy.waiting.bucket_and_due(since, now)
+            bucket, due = policy.waiting.bucket_and_due(since, now) if policy.preemption else (0, math.inf)
             assert (running._running[index], running._since[index]) == (len(began), since)
             assert (running._bucket[index], running._due[index]) == (bucket, due)
+            assert due == math.inf or (due, index) in ends
             arc = running._arc[index : index + 1]
             assert (network.tail(arc), network.head(arc)) == (
                 builder.groups.nodes[group].node,
                 builder.machines.node[row],
             )
             assert (network.capacity(arc), network.cost(arc)) == (len(began), -policy.scale.stay(bucket))
-            assert running.due <= due
 
 
 @pytest.fixture
@@ -256,6 +260,37 @@ def test_the_mirror_is_as_the_rules_say_all_life_long(seed: int, checked: list[i
             sched.commit(rnd, life.only(rnd))
 
 
+@pytest.mark.parametrize("preemption", [fs.PreemptionCost(), None])
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_come_of_age_one_by_one_and_together(
+    seed: int, preemption: fs.PreemptionCost | None, checked: list[int]
+) -> None:
+    random, now, running, made = Random(seed), 0.0, [], 0
+    policy = fs.Policy(waiting=fs.WaitCost(first=1.0, factor=1.4), preemption=preemption)
+    sched = fs.Scheduler(policy, resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 8}, slots=8) for i in range(30)))
+    for step in range(150):
+        ended = [
+            running.pop(random.randrange(len(running)))
+            for _ in range(min(len(running), random.choice([0, 1, 1, 2, 40])))
+        ]
+        new = range(made, made := made + random.choice([0, 1, 1, 2, 60]))
+        sched.apply(*map(fs.TaskCompleted, ended), *(fs.JobSubmitted(i, [fs.Task(i, {"cpu": 1})]) for i in new))
+        if step % 50 == 30:
+            image = sched.snapshot()
+            sched = fs.Scheduler.restore(image)
+            assert sched.snapshot() == image
+        elif step % 50 == 40:
+            sched.policy = fs.Policy(
+                waiting=fs.WaitCost(first=random.random() + 0.1, factor=1.3), preemption=preemption
+            )
+        now += random.choice([0.0, 0.01, 0.1, 1.0, 9.0])
+        rnd = sched.schedule(now)
+        sched.commit(rnd)
+        running += rnd.placements
+        assert (sched.engine.builder.running.due < math.inf) <= (preemption is not None)
+
+
 def test_running_arcs_of_other_objects_are_refused() -> None:
     sched = fs.Scheduler()
     sched.apply(fs.MachineAdded("m", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
@@ -277,6 +312,19 @@ def test_running_arcs_of_other_objects_are_refused() -> None:
         _pairs.find_running(builder.running, {group: {row: None}})
     with pytest.raises(IndexError):
         _pairs.begin_running(builder.running, [10**6], [1], [0.0], sched.policy, 1.0)
+    with pytest.raises(IndexError):
+        _pairs.age_running(builder.running, [10**6], sched.policy, 1.0)
+    _pairs.begin_running(builder.running, [0], [1], [0.0], sched.policy, 1.0)
+    builder.running._ending[0] = -1
+    with pytest.raises(IndexError):
+        _pairs.age_running(builder.running, [], sched.policy, 1e6)
+    for wrong in (-1, 10**6):
+        builder.running._ends = wrong
+        with pytest.raises(IndexError):
+            _pairs.age_running(builder.running, [], sched.policy, 1.0)
+    builder.running._ends = len(builder.running._end)
+    with pytest.raises(IndexError, match="no room"):
+        _pairs.begin_running(builder.running, [0], [1], [0.0], sched.policy, 1.0)
     with pytest.raises(TypeError, match="no slot"):
         _pairs.learn(fs.Scheduler, fs.Scheduler)
 

@@ -6,13 +6,12 @@
 
 They are Firmament's running arcs ("Firmament: Fast, Centralized Cluster Scheduling at Scale", Gog et al., 2016).
 There are about as many as running tasks, so they are kept in arrays.  An update looks at those that were touched and
-at those whose age bucket has ended: the ends of buckets are in a heap, each with the arcs of that bucket.
+at those whose age bucket has ended: the ends of buckets are in a heap, each with its arc.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import Any
 
@@ -55,11 +54,14 @@ class RunningArcs(Columns):
     """Age bucket that the cost of the arc is of; -1 if the cost is out of date."""
     _due: Floats = column("arcs", dtype=np.float64, fill=inf)
     """End of that bucket; `inf` at an index that is not in use."""
+    _end: Floats = column("ends", dtype=np.float64)
+    """Heap of ends of buckets: none is later than those at four times its place plus 1 to 4."""
+    _ending: Ints = column("ends")
+    """Index of the arc of each end, which counts while it is the `_due` of that arc."""
     _arc_view: memoryview = view("_arc")
-    _running_view: memoryview = view("_running")
-    _since_view: Any = view("_since")
-    _bucket_view: memoryview = view("_bucket")
     _due_view: Any = view("_due")
+    _end_view: Any = view("_end")
+    _ending_view: memoryview = view("_ending")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, groups: GroupNodes) -> None:
         super().__init__()
@@ -70,57 +72,25 @@ class RunningArcs(Columns):
         self._of: dict[Group, dict[int, int]] = {}
         """Indices of the arcs of each group of which a task has run, by row."""
         self._indices = IdPool()
-        self._next = inf
-        """No later than the least of `_due`."""
-        self._begin_ends()
+        self._ends = 0
+        """Length of the heap."""
 
-    def _begin_ends(self) -> None:
-        self._ends: list[float] = []
-        """Heap of ends of age buckets: the keys of `_ending`."""
-        self._ending: dict[float, list[int]] = {}
-        """By end of a bucket, arcs that it is the `_due` of, and others that it was."""
-
-    def ending_at(self, due: float) -> list[int]:
-        """Return the list of arcs whose age bucket ends then, to append to."""
-        there = self._ending.get(due)
-        if there is None:
-            there = []
-            if due < inf:
-                self._ending[due] = there
-                heappush(self._ends, due)
-                if due < self._next:
-                    self._next = due
-        return there
-
-    def _note_end(self, index: int, due: float) -> None:
-        self._due_view[index] = due
-        self.ending_at(due).append(index)
-
-    def _ended(self, now: float) -> list[int]:
-        """Return the arcs whose age bucket has ended, in ascending order; `_next` is the least of the other `_due`."""
-        due = self._due_view
-        found: set[int] = set()
-        while self._ends:
-            end = self._ends[0]
-            current = (index for index in self._ending[end] if due[index] == end)
-            if end <= now:
-                found.update(current)
-            elif next(current, None) is not None:
-                break
-            del self._ending[heappop(self._ends)]
-        self._next = self._ends[0] if self._ends else inf
-        return sorted(found)
+    def _begin_ends(self, more: int = 0) -> None:
+        """Make the heap of those that count, with room for more."""
+        index = np.flatnonzero(self._due < inf)
+        index = index[np.argsort(self._due[index], kind="stable")]
+        self._ends = len(index)
+        self.grow(ends=2 * self._ends + more)
+        self._end[: self._ends], self._ending[: self._ends] = self._due[index], index
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        del state["_ends"], state["_ending"]
+        state["_end"], state["_ending"], state["_ends"] = np.zeros(0), np.zeros(0, np.int64), 0
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self._begin_ends()
-        for index in np.flatnonzero(self._due < inf).tolist():
-            self._note_end(index, self._due_view[index])
 
     def forget(self, group: Group) -> None:
         """Forget a group, and its arcs, which go with its node."""
@@ -142,19 +112,18 @@ class RunningArcs(Columns):
     def forget_costs(self) -> None:
         """Send all costs again in the next update."""
         known = [index for at in self._of.values() for index in at.values()]
-        self._bucket[known] = -1
-        for index in known:
-            self._note_end(index, -inf)
-        self._next = -inf
+        self._bucket[known], self._due[known] = -1, -inf
+        self._begin_ends()
 
     @property
     def due(self) -> float:
         """Time at which the next age bucket ends."""
-        return self._next
+        end: float = self._end_view[0] if self._ends else inf  # it counts: an update leaves no other one there
+        return end
 
     def time_tells(self, now: float) -> bool:
         """Return True if an age bucket has ended."""
-        return now >= self._next
+        return now >= self.due
 
     def update(self, touched: dict[Group, dict[int, None]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
@@ -162,10 +131,11 @@ class RunningArcs(Columns):
         if old:
             self.batch.remove_arcs(list(map(self._arc_view.__getitem__, old)))
             self._free(old)
-        if now >= self._next:
-            aged = sorted({*aged, *self._ended(now)})
-        if aged:
-            self._age(aged, policy, now)
+        if self._ends + len(aged) + len(new) > len(self._end_view):
+            self._begin_ends(len(aged) + len(new))
+        end = self.due
+        if aged or now >= end or (end < inf and end != self._due_view[self._ending_view[0]]):
+            _pairs.age_running(self, aged, policy, now)
         if new:
             if self._indices.count > len(self._arc):
                 self.grow(arcs=self._indices.count)
@@ -174,22 +144,10 @@ class RunningArcs(Columns):
             for index, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
                 arcs[index] = arc
 
-    def _age(self, indices: Sequence[int], policy: Policy, now: float) -> None:
-        """Bring the costs of arcs up to date with their ages."""
-        arcs, costs = [], []
-        for index in indices:
-            bucket, due, cost = self.age(self._since_view[index], policy, now)
-            if bucket != self._bucket_view[index]:
-                self._bucket_view[index] = bucket
-                arcs.append(self._arc_view[index])
-                costs.append(cost)
-            self._note_end(index, due)
-        self.batch.set_costs(arcs, costs)
-
     @staticmethod
     def age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
-        """Return the age bucket of a run, when it ends, and the cost of a place there."""
-        bucket, due = policy.waiting.bucket_and_due(since, now)
+        """Return the age bucket of a run, when it ends, and the cost of a place there; one bucket without an end where its age has no price."""
+        bucket, due = policy.waiting.bucket_and_due(since, now) if policy.scale.price else (0, inf)
         return bucket, due, -policy.scale.stay(bucket)
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
