@@ -147,7 +147,7 @@ class Smaller:
 
     def flush(self) -> bytes:
         """Return all of it, without the head and the checksum of zlib's own format."""
-        return zlib.compress(bytes(self.data), numiterations=5)[2:-4]
+        return zlib.compress(bytes(self.data), numiterations=15)[2:-4]
 
 
 class Wheel(bdist_wheel):

@@ -276,6 +276,74 @@ def test_machines_that_join_together_are_those_that_join_one_by_one(seed: int) -
             together.changes(), alone.changes()
 
 
+def _filled(jobs: list[int]) -> fs.Scheduler:
+    """Return a scheduler with jobs of so many tasks, 80 of which run."""
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 4}) for i in range(20)))
+    for job, count in enumerate(jobs):
+        tasks = [fs.Task((job, k), {"cpu": 1}, retries=None if job % 3 else 1) for k in range(count)]
+        sched.apply(fs.JobSubmitted(job, tasks, closed=job % 2 == 0))
+    sched.commit(sched.schedule(1.0))
+    return sched
+
+
+def _ends(draw: random.Random, cluster: Cluster, ids: list[tuple[int, int]]) -> list[fs.Event]:
+    """Return completions, most of them of tasks that run, and a few other events."""
+    events: list[fs.Event] = []
+    for task in draw.sample(ids, min(len(ids), draw.choice([9, 31, 32, 33, 50]))):
+        time, likely = draw.choice([None, None, 2.0, 3]), draw.random()
+        if likely < 0.05:
+            events.append(fs.TaskFailed(task, time=time))
+        elif cluster.tasks[task].row >= 0 or likely < 0.06:
+            events.append(fs.TaskCompleted(task, time=time, run=cluster.tasks[task].run if likely < 0.1 else None))
+    wrong = draw.choice(ids)
+    for bad in ([], [], [], [[]], ["unknown"], [wrong], [wrong, wrong])[draw.randrange(7)]:
+        time = draw.choice([None, None, None, float("nan"), "late"]) if bad == wrong else None
+        events.insert(draw.randrange(len(events) + 1), fs.TaskCompleted(bad, time=time))
+    return events
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_tasks_that_are_done_together_are_those_that_are_done_one_by_one(seed: int) -> None:
+    draw = random.Random(seed)
+    jobs = [draw.randrange(1, 9) for _ in range(40)]
+    schedulers = _filled(jobs), _filled(jobs)
+    together, alone = (sched.cluster for sched in schedulers)
+    for turn in range(5):
+        events = _ends(draw, together, list(together.tasks))
+        told: list[list[object]] = []
+        for sched, batches in zip(schedulers, ([events], [[event] for event in events]), strict=True):
+            told.append([])
+            try:
+                for batch in batches:
+                    told[-1] += sched.apply(*batch)
+            except fs.FlowschedError as error:
+                told[-1] += (*error.ended, f"{type(error).__name__}: {error}")
+        assert told[0] == told[1] and all(type(one) in (fs.EndedRun, str) for one in told[0])
+        assert together.events == alone.events and not together.midway
+        assert together.inventory._log == alone.inventory._log
+        assert together._indices._free == alone._indices._free
+        for name in ("groups", "removed"):
+            one, other = ([group.serial for group in getattr(c._changes, name)] for c in (together, alone))
+            assert one == other
+        if draw.random() < 0.7:
+            rounds = [sched.schedule(5.0 + turn) for sched in schedulers]
+            assert rounds[0].placements == rounds[1].placements
+            for sched, rnd in zip(schedulers, rounds, strict=True):
+                sched.commit(rnd)
+        assert schedulers[0].snapshot() == schedulers[1].snapshot()
+
+
+def test_a_run_of_completions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sched, runs = _filled([1] * 80), []
+    cluster = sched.cluster
+    done = cluster._tasks_completed
+    ran = [cluster.tasks[job, 0].run for job in range(70)]
+    monkeypatch.setattr(cluster, "_tasks_completed", lambda tasks: runs.append(len(tasks)) or done(tasks))
+    cluster.apply(*(fs.TaskCompleted((job, 0), run=ran[job] if job % 2 else None) for job in range(70)))
+    assert runs == [32, 32, 6] and len(cluster.tasks) == 10
+
+
 def test_a_run_of_machines_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, runs = Cluster(("cpu",)), []
     add = cluster.inventory.add_machines

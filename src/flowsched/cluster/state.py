@@ -204,8 +204,10 @@ class Cluster(TaskEvents):
             kind = type(event)
             if kind is ev.MachineAdded:
                 rest = position + self._join(events, position, together)
-                if rest > position:
-                    continue
+            elif many and kind is ev.TaskCompleted:
+                rest = position + self._complete(events, position, ended, together)
+            if rest > position:
+                continue
             handler = _HANDLERS.get(kind)
             if handler is None:
                 raise InputError(f"event: an event expected, got {quoted(event)}")
@@ -238,6 +240,16 @@ class Cluster(TaskEvents):
         self.events += len(run[-1])
         self.midway = together
         return len(run[-1])
+
+    def _complete(self, events: Sequence[ev.Event], position: int, ended: list[ev.EndedRun], together: bool) -> int:
+        """Let tasks end at once that completions from this position on name, as far as memory is fetched; return how many."""
+        tasks = self._done(events[position : position + _FETCHED - position % _FETCHED])
+        if tasks:
+            self.midway = True
+            ended += self._tasks_completed(tasks)
+            self.events += len(tasks)
+            self.midway = together
+        return len(tasks)
 
     def _fetch(self, events: Sequence[ev.Event]) -> None:
         """Let the processor fetch what completions are about to change."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from math import inf
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from math import inf, isfinite
 from operator import attrgetter
 
 import numpy as np
@@ -151,10 +152,34 @@ class TaskEvents(MachineEvents):
             if event.task in self.tasks and self.tasks[event.task].run == stopped:
                 self._remove(self.tasks[event.task])
             return []
-        record = self._running(event.task)
-        over = ev.EndedRun(record.id, record.run, self.by_row[record.row].id, "TaskCompleted")
-        self._remove(record)
-        return [over]
+        return self._tasks_completed([self._running(event.task)])
+
+    def _done(self, events: Sequence[ev.Event]) -> list[TaskRecord]:
+        """Return the tasks of the first of these events, as far as these plainly tell that a present run is done."""
+        done: dict[TaskRecord, None] = {}
+        with suppress(Exception):  # of an id that is none; its event is refused in its turn
+            for event in events:
+                if type(event) is not ev.TaskCompleted:
+                    break
+                if event.time is not None and not (type(event.time) is float and isfinite(event.time)):
+                    break
+                record = self.tasks.get(event.task)
+                if record is None or record.row < 0 or record in done:
+                    break
+                if event.run is not None and (self.stopping or type(event.run) is not int or event.run != record.run):
+                    break
+                done[record] = None
+        return list(done)
+
+    def _tasks_completed(self, tasks: list[TaskRecord]) -> list[ev.EndedRun]:
+        """Forget tasks that run, and are done; return their runs."""
+        machines = self.by_row
+        over = [
+            tuple.__new__(ev.EndedRun, (task.id, task.run, machines[task.row].id, "TaskCompleted")) for task in tasks
+        ]
+        for task in tasks:
+            self._remove(task)
+        return over
 
     def _task_failed(self, event: ev.TaskFailed) -> list[ev.EndedRun]:
         if self._stale(event):
