@@ -215,7 +215,7 @@ cdef class Scaling:
         cdef int32_t a, u, v, h, k
         cdef int64_t lo = 0, cap, flow = 0, w, total = 0
         cdef bint lowers = self.lower.shape[0] > 0, loaded = self.before.shape[0] > 0
-        cdef int64_t far = POT_MAX >> self.shift
+        cdef int64_t far = POT_MAX >> self.shift, scale = <int64_t> 1 << self.shift    # negative numbers are not shifted: C leaves that open
         for v in range(1, self.n):
             self.first[v] += self.first[v - 1]
         self.first[self.n] = self.halves
@@ -235,7 +235,7 @@ cdef class Scaling:
             total += cap
             if total > VOLUME_MAX:
                 return C_RANGE
-            w = self.cost[a] << self.shift
+            w = self.cost[a] * scale
             self.first[u] -= 1
             self.first[v] -= 1
             h, k = self.first[u], self.first[v]
@@ -249,7 +249,7 @@ cdef class Scaling:
         for v in range(self.n):
             if not -far < self.pot[v] < far:
                 return C_RANGE
-            self.pot[v] <<= self.shift
+            self.pot[v] *= scale
         return C_OK
 
     cdef int endless(self) except -1 nogil:
