@@ -165,6 +165,16 @@ def test_a_machine_is_filled_with_what_suits_its_room() -> None:
     assert set(sched.schedule(5.0).placements) == {"first", "third"}
 
 
+def test_the_resource_of_which_least_is_left_decides_not_the_one_in_abundance() -> None:
+    """The second leaves even room and few cores.  The small ones leave more cores, so more of them start."""
+    sched = fs.Scheduler(resources=NAMES)
+    sched.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 100}))
+    demands = [(1, 10), (2, 60), (1, 4), (1, 3), (1, 2)]
+    for i, (cpu, mem) in enumerate(demands):
+        sched.apply(fs.JobSubmitted(i, [fs.Task(i, {"cpu": cpu, "mem": mem})], time=float(i)))
+    assert set(sched.schedule(9.0).placements) == {0, 2, 3, 4}
+
+
 @pytest.mark.parametrize("better", [0, 2])
 def test_priority_and_age_come_before_arrival_and_packing(better: int) -> None:
     sched = fs.Scheduler(fs.Policy(preemption=None), resources=("cpu",))

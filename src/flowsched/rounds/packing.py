@@ -10,10 +10,13 @@ machines are filled task by task:
 2. The first in line that finds room chooses its machine, of the contested ones that the flow proposes for its class: the
    one where it leaves most of the resource of which it leaves least.
 3. The first task of a machine is the one that chose it.  Each further task is, of the few first in line that fit there,
-   the one that leaves the best room: much of the resource of which it leaves least, and little more of the others.
+   the one that leaves most of the resource of which it leaves least.  Of those that leave as much of it, it is the one
+   that leaves least of the resource of which it leaves most.
 
-Room is measured in parts of the machine.  Uneven room, such as memory without a core, serves no further task; so vector
-bin packing balances it (Panigrahy et al., "Heuristics for Vector Bin Packing", 2011).
+What is left is measured in parts of the machine.  The resource of which least is left decides, since the machine is
+full without it, however much is left of the others.  Where it does not tell tasks apart, the more even room is better:
+memory without a core, say, serves no further task.  Other measures are in Panigrahy et al., "Heuristics for Vector Bin
+Packing", 2011.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ __all__ = ["Refuse", "fill", "start_all"]
 Ints = NDArray[np.int64]
 
 _CHOICE = 8
-"""Number of tasks, of different classes, of which the one that leaves the best room is next.
+"""Number of tasks, of different classes, of which the one that leaves the best room (3.) is next.
 
 A small number keeps to the order of arrival, a great one starts more tasks.
 """
@@ -264,8 +267,9 @@ class _Rooms:
         By machine, the offers that may start a task; none is empty.
     least : ndarray of float64
         Part of the machine that is left of the resource of which least is left; negative where the task may not start.
-    room : ndarray of float64
-        `least`, minus the difference between the resources of which most and least is left.
+    low, most : ndarray of float64
+        Parts that are left of the resources of which least and most is left.  Where a rule lets tasks take more than is
+        there, `low` is negative and `least` is 0; otherwise they are equal.
     """
 
     def __init__(self, offers: Sequence[tuple[int, _Offer]], inventory: Inventory) -> None:
@@ -279,13 +283,12 @@ class _Rooms:
         self._whole = np.where(whole > 0, whole, np.nan)
         self._demand = inventory.demand[[offer.queue.index for offer in self.offers]]
         self._begun: set[int] = set()
-        self.least, self.room = self._look(np.arange(len(offers)), np.array(self.rows))
+        self.least, self.low, self.most = self._look(np.arange(len(offers)), np.array(self.rows))
 
-    def _look(self, at: Ints, row: int | Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _look(self, at: Ints, row: int | Ints) -> tuple[NDArray[np.float64], ...]:
         part = (self.inventory.free[row] - self._demand[at]) / self._whole[at]
-        least = np.fmin.reduce(part, 1)
-        room = 2 * least - np.fmax.reduce(part, 1)
-        return least if self.inventory.rule is None else np.fmax(least, 0.0), room
+        low = np.fmin.reduce(part, 1)
+        return low if self.inventory.rule is None else np.fmax(low, 0.0), low, np.fmax.reduce(part, 1)
 
     def start(self, at: int, start: Start) -> None:
         """Start the task of an offer on its machine, or another one that goes first there."""
@@ -300,7 +303,7 @@ class _Rooms:
             self.least[at] = -1.0
         if same:
             some = np.array(same)
-            self.least[some], self.room[some] = least, _ = self._look(some, row)
+            self.least[some], self.low[some], self.most[some] = least, _, _ = self._look(some, row)
             self.at_row[row] = same = some[least >= 0].tolist()
         if not same:
             del self.at_row[row]
@@ -308,12 +311,12 @@ class _Rooms:
     def _next(self, same: list[int]) -> int:
         """Return, of the first few in line on a machine, the one that leaves the best room."""
         line = [
-            (self.offers[at].queue.standing, room, at)
-            for at, room in zip(same, self.room[same].tolist(), strict=True)
+            (self.offers[at].queue.standing, low, -most, at)
+            for at, low, most in zip(same, self.low[same].tolist(), self.most[same].tolist(), strict=True)
             if not self.offers[at].queue.empty
         ]
         line.sort()
-        return max(line[:_CHOICE], key=itemgetter(1))[2]
+        return max(line[:_CHOICE], key=itemgetter(1, 2))[3]
 
 
 def _fill_together(
