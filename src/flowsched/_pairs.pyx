@@ -1144,11 +1144,9 @@ def age_running(running, list aged not None, policy, double now, /):
     cdef int64_t index, bucket = 0
     cdef double start = 0, due = 0
     cdef object cost = None
-    while ends.count:
+    while ends.count and ends.end[0] <= now:
         check(ends.arc, 1, at[A_ARCS], "arc")
         if dues[ends.arc[0]] == ends.end[0]:
-            if ends.end[0] > now:
-                break
             found.append(ends.arc[0])
         drop_end(&ends)
     found.sort()        # so that the order of starts does not show in the network
@@ -1163,6 +1161,11 @@ def age_running(running, list aged not None, policy, double now, /):
         if dues[index] != due:
             dues[index] = due
             put_end(&ends, due, index)
+    while ends.count:
+        check(ends.arc, 1, at[A_ARCS], "arc")
+        if dues[ends.arc[0]] == ends.end[0]:
+            break
+        drop_end(&ends)
     running._ends = ends.count
 
 

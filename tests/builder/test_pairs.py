@@ -291,6 +291,18 @@ def test_runs_come_of_age_one_by_one_and_together(
         assert (sched.engine.builder.running.due < math.inf) <= (preemption is not None)
 
 
+def test_the_first_end_counts_after_a_run_that_takes_the_place_of_another(checked: list[int]) -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 2}, slots=2))
+    sched.apply(fs.JobSubmitted("j", [fs.Task(k, {"cpu": 1}) for k in range(3)]))
+    sched.commit(sched.schedule(0.0))
+    sched.apply(fs.TaskCompleted(0))
+    sched.commit(sched.schedule(3.0))
+    sched.schedule(4.0)
+    running = sched.engine.builder.running
+    assert running.due == 63.0 and fs.Scheduler.restore(sched.snapshot()).engine.builder.running.due == 63.0
+
+
 def test_running_arcs_of_other_objects_are_refused() -> None:
     sched = fs.Scheduler()
     sched.apply(fs.MachineAdded("m", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
