@@ -68,7 +68,7 @@ class Sampler:
     --------
     >>> import os
     >>> sampler = Sampler({"me": os.getpid()})
-    >>> total = sum(i * i for i in range(200_000))
+    >>> total = sum(i * i for i in range(3_000_000))  # the system counts in hundredths of a second
     >>> (sample,) = sampler.sample()
     >>> sample.task, sample.usage["cpu"] > 0, sample.usage["mem"] > 1
     ('me', True, True)
