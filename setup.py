@@ -44,7 +44,7 @@ KERNELS = ("_cs", "_ns", "_scaling")
 """Loops over numbers: nearly all steps of ``-O2`` (``-O3`` is larger by an eighth and no faster)."""
 
 HOT = (*KERNELS, "journal._encode")
-"""Compiled for speed, the others, which mostly call Python, for size."""
+"""Compiled for speed; the others, which mostly call Python or are as fast either way, for size."""
 
 SHARED = "_flowsched_views"
 """The memory views of all modules, a quarter of each otherwise.

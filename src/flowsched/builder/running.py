@@ -76,11 +76,11 @@ class RunningArcs(Columns):
         """Length of the heap."""
 
     def _begin_ends(self, more: int = 0) -> None:
-        """Make the heap of those that count, with room for more."""
+        """Make the heap of those that count, with room for more, and for as many as are looked at here: so it is full seldom."""
         index = np.flatnonzero(self._due < inf)
         index = index[np.argsort(self._due[index], kind="stable")]
         self._ends = len(index)
-        self.grow(ends=2 * self._ends + more)
+        self.grow(ends=self._ends + len(self._due) + more)
         self._end[: self._ends], self._ending[: self._ends] = self._due[index], index
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 Every setting is a cluster in balance: as many tasks come as end, and each that comes finds room, but in the full
 cluster, where one of those that wait takes the room.  Single events are measured once twice as many tasks have ended as
-run at a time, one by one: before, hardly a job goes with its last task, and no run comes of age.  Times are CPU time of
-this thread.  `Scheduler.schedule` is divided into update, solve and read in proportion to their wall time.
-`gc.freeze()` is called before rounds are measured, as a long-lived scheduler would call it.
+run at a time, one by one: before, hardly a job goes with its last task, and no run comes of age.  With a journal, 20 end
+in each round until then, so runs come of age in every twentieth one.  Times are CPU time of this thread.
+`Scheduler.schedule` is divided into update, solve and read in proportion to their wall time.  `gc.freeze()` is called
+before rounds are measured, as a long-lived scheduler would call it.
 """
 
 from __future__ import annotations
