@@ -344,8 +344,7 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
         axis.barh([setting.replace(", ", "\n", 1) for setting in settings], widths, left=left, label=phase)
         left += widths
     axis.invert_yaxis()
-    axis.set_xscale("symlog", linthresh=1000)
-    axis.set_xlabel("us, CPU time; logarithmic above 1,000")
+    axis.set_xlabel("us, CPU time")
     figure.legend(loc="outside right center")
     axis.set_title(TITLE, fontsize=9)
     path = folder / "decision.png"
