@@ -27,9 +27,8 @@ def faults(wheel: Path) -> list[str]:
         modules = [name for name in archive.namelist() if name.endswith((".so", ".pyd"))]
         if not modules:
             found.append(f"{wheel.name}: no compiled module")
-        for name in modules:
-            if any(section in archive.read(name) for section in _DEBUG):
-                found.append(f"{name}: has debug information")
+        debug = [name for name in modules if any(section in archive.read(name) for section in _DEBUG)]
+        found += [f"{name}: has debug information" for name in debug]
         found += [f"{name}: source in a wheel" for name in archive.namelist() if name.endswith((".pyx", ".pxi", ".c"))]
     return found
 

@@ -407,3 +407,9 @@ def test_a_missing_extra_is_named(missing: str) -> None:
     assert done.returncode == 2
     assert "pip install 'flowsched[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_names_of_schedulers_are_not_cut(run: Run) -> None:
+    names = ["flowsched:spread", "flowsched:spread-no-preemption"]
+    result = run("poisson", "--limit", "20", "--scale", "0.02", "--compare", ",".join(names))
+    assert [line.split()[0] for line in result.stdout.splitlines() if line.startswith("flowsched")] == names

@@ -66,9 +66,9 @@ def test_standard_input():
     [
         pytest.param(SAMPLE.replace("n 4 -4", "n 4 x"), 1, ["line 5", "'x'"], id="malformed"),
         pytest.param(SAMPLE.replace("4 2\n", f"4 {2**63 - 1}\n"), 1, ["cost"], id="cost range"),
-        pytest.param(SAMPLE.replace("a 1 2 0 4 2", "a 1 2 0 1 2"), 3, ["1 more comes to the nodes 1 than the arcs 1 2 let out"], id="infeasible"),
-        pytest.param("p min 2 1\nn 1 5\nn 2 -5\na 1 2 0 4 1\n", 3, ["1 more comes to the nodes 1 than the arcs 1 let out"], id="too little capacity"),
-        pytest.param("p min 2 0\nn 1 5\nn 2 -5\n", 3, ["5 more comes to the nodes 1 than can leave them"], id="no arc"),
+        pytest.param(SAMPLE.replace("a 1 2 0 4 2", "a 1 2 0 1 2"), 3, ["node 1 must send 1 unit more than arcs 1 2 can carry"], id="infeasible"),
+        pytest.param("p min 2 1\nn 1 5\nn 2 -5\na 1 2 0 4 1\n", 3, ["node 1 must send 1 unit more than arc 1 can carry"], id="too little capacity"),
+        pytest.param("p min 2 0\nn 1 5\nn 2 -5\n", 3, ["node 1 must send 5 units, and no arc leads out"], id="no arc"),
         pytest.param(SAMPLE.replace("n 4 -4", "n 4 -5"), 3, ["sum to -1"], id="more is taken than sent"),
         pytest.param(
             f"p min 2 2\na 1 2 0 {2**62} -3\na 2 1 0 {2**62} 2\n", 4, ["arcs 1 2"], id="unbounded"
@@ -134,7 +134,7 @@ def test_stream_of_assignments():
         ("x 1 2 0 4\n", 1, ["line 12", "expected x TAIL"]),
         (f"x 1 2 0 4 {2**62}\nc EOI\n", 1, ["round 2"]),
         ("r 1\nx 4 3 0 0 0\nn 2 5\nn 4 0\nc EOI\n", 3, ["round 2", "sum to 5"]),
-        ("x 1 2 0 1 1\nx 1 3 0 1 1\nc EOI\n", 3, ["round 2", "nodes 1 than"]),
+        ("x 1 2 0 1 1\nx 1 3 0 1 1\nc EOI\n", 3, ["round 2", "nodes 1 must send"]),
         (f"a 2 1 0 {2**62} 0\nx 1 2 0 {2**62} -1\nc EOI\n", 4, ["round 2", "the cycle"]),
     ],
     ids=["malformed", "cost range", "unbalanced", "infeasible", "unbounded"],

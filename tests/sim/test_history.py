@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from flowsched.cluster.events import JobSubmitted, MachineAdded, MachineDrained, MachineFailed, MachineUpdated
 from flowsched.cluster.model import Machine, Task
@@ -112,3 +113,20 @@ def test_the_demonstration_is_the_same_for_the_same_seed() -> None:
     assert one.arrivals == two.arrivals and one.machine_events == two.machine_events
     metrics = Simulation(scheduler("flowsched:shares", one), one).run()
     assert metrics.counts["machine_failures"] == 4 and metrics.tasks["completed"] == one.n_tasks
+
+
+def test_shares_and_allocation_have_one_denominator(metrics: Metrics) -> None:
+    """From 4 to 5 only m1 is up, and b has all of it."""
+    axes = Figure().add_subplot()
+    machine_plots.shares(axes, metrics)
+    tops = [band.get_paths()[0].vertices for band in axes.collections]
+    at = [float(max(y for x, y in top if 4.2 < x < 4.8)) for top in tops]
+    assert at == pytest.approx([0, 100], abs=1) or at == pytest.approx([100, 100], abs=1)
+
+
+def test_machines_have_one_order_in_both_plots(metrics: Metrics) -> None:
+    for draw in (machine_plots.heat_map, machine_plots.gantt):
+        axes = Figure().add_subplot()
+        draw(axes, metrics)
+        bottom, top = axes.get_ylim()
+        assert top == 0 < bottom

@@ -228,7 +228,7 @@ MALFORMED = {
     "a job twice": ("x.swf", f"{SWF_ROW}\n{SWF_ROW}", "line 2, column 'job': job '1' occurs twice"),
     "a bad directive": ("x.swf", f"; MaxNodes: many\n{SWF_ROW}", "line 1, column 'MaxNodes': a whole number expected, got 'many'"),
     "no job": ("x.swf", "; MaxNodes: 4\n", "no job that ran"),
-    "unknown column": ("x.csv", "task,arrival,duration,cpu,durtion\na,0,1,1,5\n", "line 2, column 'durtion': unknown; known are task"),
+    "unknown column": ("x.csv", "task,arrival,duration,cpu,durtion\na,0,1,1,5\n", "line 1, column 'durtion': unknown; known are task"),
     "no duration": ("x.csv", "task,arrival,cpu\na,0,1\n", "line 1: no column 'duration'"),
     "column twice": ("x.csv", "task,arrival,duration,cpu,cpu\na,0,1,1,5\n", "line 1: column 'cpu' occurs twice"),
     "empty duration": ("x.csv", "task,arrival,duration,cpu\na,0,,1\n", "line 2, column 'duration': a number expected, got ''"),
@@ -253,7 +253,11 @@ MALFORMED = {
     "a log without attempts": ("x.json", '[{"jobid": "a", "submitted_time": "2017-10-07 01:00:00", "attempts": []},\n{"jobid": "b", "submitted_time": "2017-10-07 01:00:00"}]', "line 2, column 'attempts': a list expected"),
     "a bad time of a log": ("x.json", '[{"jobid": "a", "submitted_time": "noon", "attempts": []}]', "line 1, column 'submitted_time': a time such as 2017-10-07"),
     "a log cut short": ("x.json", '[{"jobid": "a", "submitted_time": "2017-10-07 01:00:00", "attempts": []}', "line 1: ',' or ']' expected"),
-    "an end before its start": ("x.csv", "j,t,1.0,Terminated,20.0,10.0,600.0,1,50.0,T4\n", "line 1, column 'end_time': it is before the start"),
+    "only an end before its start": ("x.csv", "j,t,1.0,Terminated,20.0,10.0,600.0,1,50.0,T4\n", "no task that ran"),
+    "another document": ("x.json", '{"name": "own",\n "workflow": {"tasks": []}}', "in none of the known formats"),
+    "another array": ("x.json", '[{"start": 0,\n "length": 5}]', "in none of the known formats"),
+    "a long document": ("x.json", '{"tasks": [\n' + '{"id": 1},\n' * 9000 + "{}]}", "in none of the known formats"),
+    "a broken document": ("x.json", '{"name": "own",\n "workflow": {"tasks": }}', "line 1, column 16: not JSON"),
     "a quote without end": ("x.csv", 'task,arrival,duration,cpu\na,0,1,1\n"b,1,1,1\nc,2,1,1\n', "line 3: not a row of a CSV file"),
     "text behind a quote": ("x.csv", 'task,arrival,duration,cpu\n"a"b,0,1,1\n', "line 2: not a row of a CSV file"),
     "no known format": ("x.csv", "# a remark\n\njob,start,end\na,0,1\n", "line 3: in none of the known formats"),
@@ -517,3 +521,18 @@ def test_the_real_gavel_trace() -> None:
 @pytest.mark.skipif(not (DATA / "azure_llm2023").is_dir(), reason="the Azure trace is not in ../shared/data")
 def test_the_real_azure_trace() -> None:
     assert load_trace(DATA / "azure_llm2023" / "AzureLLMInferenceTrace_code.csv").n_tasks == 8819
+
+
+def test_rows_that_contradict_themselves_are_left_out_and_counted(tmp_path: Path) -> None:
+    """One bad row of a published trace costs that row, and no row disappears without a note."""
+    rows = ["a,w,2,Terminated,100,200,600,29.3,100,V100", "b,w,1,Terminated,200,150,100,1,50,T4"]
+    rows += [",w,1,Terminated,120,130,100,1,50,T4", ",w,1,Terminated,500,900,100,1,50,T4", rows[0]]
+    (tmp_path / "pai_task_table.csv").write_text("\n".join(rows))
+    trace = load_trace(tmp_path, machines="1xcpu=96,mem=1048576,gpu=8")
+    assert [(a.job.id, len(a.durations)) for a in trace.arrivals] == [("a", 4), ("line 3", 1), ("line 4", 1)]
+    assert list(trace.notes) == [
+        "1 tasks have the job and the name of an earlier one; both run",
+        "1 tasks end before they start; they are left out",
+        "2 tasks have no job name; each is a job of its own",
+        "3 jobs are not in pai_job_table; they arrive when their first task began",
+    ]

@@ -14,7 +14,7 @@ import pytest
 from flowsched.cluster.events import JobSubmitted, MachineAdded, MachineFailed
 from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import InputError
-from flowsched.sim import Arrival, Workload, openb_model
+from flowsched.sim import Arrival, Simulation, Workload, openb_model, scheduler
 
 OPENB = Path(__file__).parents[3] / "shared" / "data" / "openb"
 needs_openb = pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}")
@@ -164,9 +164,16 @@ def test_head_cuts_inside_an_arrival() -> None:
     work = workload(arrival(0, 1, "a", n=2), arrival(1, 1, "b", n=3), arrival(2, 1, "c"), horizon=2.0).head(4)
     assert [len(a.durations) for a in work.arrivals] == [2, 2]
     assert work.n_tasks == 4
-    assert work.horizon == 1.0
     with pytest.raises(InputError, match="limit"):
         work.head(-1)
+
+
+def test_a_simulation_of_the_head_lasts_until_its_tasks_end() -> None:
+    arrivals = [arrival(i, 30, f"j{i}") for i in range(6)]
+    cut, alone = workload(*arrivals).head(4), workload(*arrivals[:4])
+    found, wanted = (Simulation(scheduler("fifo", work), work).run() for work in (cut, alone))
+    assert found.tasks["completed"] == 4
+    assert found.table == wanted.table
 
 
 def test_a_task_arrives_once() -> None:

@@ -95,7 +95,12 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 )
 @click.option("--hold", is_flag=True, help="No task ever ends: fill the cluster.")
 @click.option("--until", callback=_seconds, metavar="TIME", help="End at this simulated time.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N tasks.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the first N tasks; the run still lasts until they have ended, as without the limit.",
+)
 @click.option(
     "--scale",
     type=float,

@@ -157,12 +157,14 @@ def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
 
 def _words(error: Exception) -> str:
     """Return a text for a fault of a file; its nodes and arcs are counted from 1."""
-    if isinstance(error, InfeasibleError) and error.cut.any():
-        nodes = _some(np.flatnonzero(error.cut))
-        most = f"the arcs {_some(error.arcs)} let out" if len(error.arcs) else "can leave them"
-        return f"no flow meets the supplies: {error.shortfall} more comes to the nodes {nodes} than {most}"
+    if isinstance(error, InfeasibleError) and error.cut.any() and not error.cut.all():
+        senders = _some("node", np.flatnonzero(error.cut))
+        more = f"{error.shortfall} unit{'s' if error.shortfall != 1 else ''}"
+        if not len(error.arcs):
+            return f"no flow meets the supplies: {senders} must send {more}, and no arc leads out"
+        return f"no flow meets the supplies: {senders} must send {more} more than {_some('arc', error.arcs)} can carry"
     if isinstance(error, UnboundedError):
-        return f"{error} (arcs {_some(error.cycle)})"
+        return f"{error} ({_some('arc', error.cycle)})"
     return str(error)
 
 
@@ -172,7 +174,9 @@ def _fail(name: str, error: Exception, what: str) -> NoReturn:
     sys.exit(next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)))
 
 
-def _some(numbers: np.ndarray, most: int = 8) -> str:
-    """Return the first few of ``numbers`` as a DIMACS file counts them, from 1."""
+def _some(what: str, numbers: np.ndarray, most: int = 8) -> str:
+    """Return the first few of nodes or arcs as a DIMACS file counts them, from 1."""
     shown = " ".join(str(number + 1) for number in numbers[:most].tolist())
-    return shown if len(numbers) <= most else f"{shown} ... of {len(numbers)}"
+    return f"{what}{'s' if len(numbers) != 1 else ''} {shown}" + (
+        f" ... of {len(numbers)}" if len(numbers) > most else ""
+    )

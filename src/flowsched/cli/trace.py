@@ -55,8 +55,11 @@ def load(path: str, options: dict[str, Any]) -> sim.Workload:
         raise BadInput(str(error)) from None
 
 
+_NAME = 40
+"""Characters of the first column that the others leave it."""
+
 _WIDE = 9
-"""Columns of figures from which on each word of a header has its line."""
+"""Columns of figures from which on each word of a header has its line; so it has where the table is too wide."""
 
 
 def print_tables(out: endings.Out, tables: Iterable[Table]) -> None:
@@ -72,11 +75,16 @@ def print_tables(out: endings.Out, tables: Iterable[Table]) -> None:
             show_header=any(table.columns),
         )
         last = len(table.columns) - 1
+        cells = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
+        tall = last >= _WIDE or sum(cells) + 2 * last > out.width
         pairs = len(table.columns) == 2
         for i, column in enumerate(table.columns):
             left = i == 0 or pairs or (table.notes and i == last)
-            header = "\n".join(column.split()) if last >= _WIDE else column
-            grid.add_column(header, justify="left" if left else "right", header_style="dim")
+            header = "\n".join(column.split()) if tall and not table.notes else column
+            named = max((len(row[0]) for row in table.rows), default=0) if i == 0 else 0  # names differ in their ends
+            grid.add_column(
+                header, justify="left" if left else "right", header_style="dim", min_width=min(named, _NAME)
+            )
         for row in table.rows:
             grid.add_row(*(Text(cell) for cell in row))
         out.print()

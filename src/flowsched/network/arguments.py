@@ -33,7 +33,7 @@ EMPTY: Final[Int64Array] = np.zeros(0, np.int64)
 
 _INT64: Final = np.dtype(np.int64)
 _SCALARS: Final = (int, float, np.generic)
-_NAMED: Final = "; for nodes that have names there is FlowNetwork.from_edges"
+_NAMED: Final = "; FlowNetwork.from_edges takes names of nodes, and FlowNetwork.node_id returns the id of one"
 
 
 def integers(name: str, values: ArrayLike, size: int | None = None, *, unlimited: bool = False) -> Int64Array:

@@ -374,5 +374,5 @@ class IncrementalSession:
             what = f"the supplies sum to {total}, not to 0"
         else:
             some = " ".join(map(str, numbers[:8])) + (f" ... of {len(numbers)}" if len(numbers) > 8 else "")
-            what = f"no flow meets the supplies: {error.shortfall} more comes to the nodes {some} than can leave them"
+            what = f"no flow meets the supplies: nodes {some} must send {error.shortfall} more than their arcs carry"
         return InfeasibleError(f"round {self.rounds}: {what}", cut, error.shortfall, error.arcs)

@@ -25,7 +25,7 @@ from flowsched.sim.schedulers import scheduler
 from flowsched.sim.summary import Table, duration, energy
 from flowsched.sim.workload import Workload
 
-__all__ = ["MEASURES", "Comparison", "Outcome", "Spread", "compare"]
+__all__ = ["COVERS", "MEASURES", "Comparison", "Outcome", "Spread", "compare", "heading"]
 
 MEASURES: Mapping[str, str] = {
     "wait, mean": "s",
@@ -49,6 +49,15 @@ Waits are those of `Metrics.wait_of_all`, turnaround (from arrival to end) and s
 of the resource that the workload asks most of.  What is fragmented is `Fragmentation.share`.  Energy needs a `PowerModel`, and
 input from elsewhere `Task.data`: it is the part that is not on the task's machine.  Reading takes time with a `NetworkModel`.
 """
+
+COVERS: Mapping[str, str] = {
+    "wait, mean": "all tasks",
+    "wait, p99": "all tasks",
+    "turnaround, mean": "completed tasks",
+    "bounded slowdown, mean": "completed tasks",
+    "reading, mean": "tasks that read input",
+}
+"""The tasks that a measure of tasks covers."""
 
 _POINTS = 401
 """Points of a curve that is kept for a drawing."""
@@ -136,7 +145,7 @@ class Comparison:
         short = [m for m in MEASURES if any(run.figures[m] and not math.isnan(run.figures[m]) for run in self.outcomes)]
         rows = [(name, *(shown(self.spread(name, m).mean, m) for m in short)) for name in self.schedulers]
         title = "Comparison" + (f", means of {len(self.seeds)} seeds" if len(self.seeds) > 1 else "")
-        found = [Table(title, ("", *short), rows)]
+        found = [Table(title, ("", *map(heading, short)), rows)]
         columns = ("", "mean", "least", "most", f"less {self.schedulers[0]}: mean", "least", "most")
         for measure in short if len(self.seeds) > 1 else ():
             rows = []
@@ -145,7 +154,7 @@ class Comparison:
                 plain = [shown(v, measure) for v in (one.mean, one.least, one.most)]
                 signed = [shown(v, measure, signed=True) for v in (other.mean, other.least, other.most)]
                 rows.append((name, *plain, *(signed if name != self.schedulers[0] else ["", "", ""])))
-            found.append(Table(measure[0].upper() + measure[1:], columns, rows))
+            found.append(Table(heading(measure)[0].upper() + heading(measure)[1:], columns, rows))
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,6 +165,7 @@ class Comparison:
             "seeds": list(self.seeds),
             "whole": self.whole,
             "units": dict(MEASURES),
+            "covers": dict(COVERS),
             "runs": [
                 {"scheduler": run.scheduler, "seed": run.seed, "figures": {k: _json(v) for k, v in run.figures.items()}}
                 for run in self.outcomes
@@ -301,6 +311,11 @@ def _thinned(metrics: Metrics) -> tuple[list[float], list[float]]:
     grid = np.linspace(time[0], time[-1], _POINTS)
     first = np.searchsorted(time, grid[:-1], "right") - 1
     return grid[1:].tolist(), np.maximum.reduceat(waiting, first).astype(float).tolist()
+
+
+def heading(measure: str) -> str:
+    """Return a measure as tables and plots head it, with the tasks that it covers."""
+    return f"{measure} ({COVERS[measure]})" if measure in COVERS else measure
 
 
 def shown(value: float, measure: str, signed: bool = False) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowsched.boundary.files import replace
-from flowsched.sim.comparison import MEASURES, Comparison, shown
+from flowsched.sim.comparison import MEASURES, Comparison, heading, shown
 from flowsched.sim.plots import Plot, svg
 from flowsched.sim.report import figures, html_table, page, settings
 from flowsched.version import __version__
@@ -60,7 +60,7 @@ def comparison_report(comparison: Comparison) -> str:
         ("Waiting time", f"tasks that waited at most so long, {first}", "full", _waits),
     ] * waited
     drawn += [
-        (m[0].upper() + m[1:], "mean and range over seeds", "half", _bars(m))
+        (heading(m)[0].upper() + heading(m)[1:], "mean and range over seeds", "half", _bars(m))
         for m in _BARS
         if (waited or not m.startswith("wait")) and any(run.figures[m] > 0 for run in comparison.outcomes)
     ]

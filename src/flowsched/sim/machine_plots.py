@@ -80,8 +80,8 @@ def heat_map(axes: Axes, metrics: Metrics) -> None:
     colours = LinearSegmentedColormap.from_list("", ["#f4f7fb", "#9dbdf0", "#2563c9", "#122f66"])
     axes.set_facecolor(_GREY)  # no number, no cell
     image = axes.imshow(
-        part, aspect="auto", origin="lower", interpolation="nearest", cmap=colours, vmin=0, vmax=100,
-        extent=(0.0, end, 0.0, float(len(rows))),
+        part, aspect="auto", origin="upper", interpolation="nearest", cmap=colours, vmin=0, vmax=100,
+        extent=(0.0, end, float(len(rows)), 0.0),
     )  # fmt: skip
     axes.set_ylabel("machines")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -111,13 +111,15 @@ def has_users(metrics: Metrics) -> bool:
 
 
 def shares(axes: Axes, metrics: Metrics) -> None:
-    """Draw the part of the scarcest resource that each user has, over time."""
+    """Draw the part of the scarcest resource that each user has, of what is up, over time."""
     name, end = scarce(metrics), float(metrics.facts["end"])
     names, group = _groups(metrics)
     edges = np.linspace(0.0, end, _SPANS + 1)
     used = amount_seconds(metrics, group, len(names), edges, name)
-    capacity = sum(metrics.machines[name])
-    part = 100 * used / (capacity * np.diff(edges))
+    time = np.r_[metrics.series["time"], max(end, metrics.series["time"][-1])]
+    there = np.r_[0.0, np.cumsum(metrics.series[f"capacity_{name}"] * np.diff(time))]
+    capacity = np.diff(np.interp(edges, time, there))
+    part = np.divide(100 * used, capacity, out=np.zeros_like(used), where=capacity > 0)
     middle = (edges[:-1] + edges[1:]) / 2
     axes.stackplot(middle, part, labels=names, colors=COLOURS[: len(names)], alpha=0.85, linewidth=0)
     axes.set_ylabel(f"{resource_label(name)} allocated (%)")

@@ -73,7 +73,7 @@ def draw(metrics: Metrics) -> list[Plot]:
     ran = bool(len(metrics.runs.get("start", ()))) and metrics.facts["end"] > 0
     everything = [("Allocated resources", "share of the capacity that is up", "full", _usage)]
     if ran and machine_plots.has_users(metrics):
-        everything.append(("Shares", "of each user, stacked", "full", _shares))
+        everything.append(("Shares", "of each user, stacked, of the capacity that is up", "full", _shares))
     everything.append(("Waiting tasks", "by the reason of the last round", "full", _waiting))
     if ran and metrics.fragmentation is not None and metrics.fragmentation.lost.any():
         everything.append(

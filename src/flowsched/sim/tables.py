@@ -29,6 +29,7 @@ __all__ = [
     "Row",
     "cells_of",
     "head",
+    "is_json",
     "json_records",
     "named_rows",
     "plain_or_gzipped",
@@ -39,6 +40,9 @@ __all__ = [
 
 LIMIT = 2**32
 """Characters of a file that are read, after decompression, by default."""
+
+HEAD = 2**16
+"""Characters of a file by which its format is recognised."""
 
 LONGEST = 2**17
 """Most characters of a line, and so of a field."""
@@ -54,8 +58,9 @@ _SPARE = 2**20
 class Row:
     """One line of a table: columns by name, and errors that name the place."""
 
-    def __init__(self, path: Path, line: int, cells: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, line: int, cells: Mapping[str, str], header: int | None = None) -> None:
         self.path, self.line, self._cells = path, line, cells
+        self.header = line if header is None else header  # the line that names the columns
 
     def error(self, column: str, message: str) -> TraceError:
         return TraceError(f"{self.path}, line {self.line}, column {column!r}: {message}")
@@ -133,7 +138,7 @@ def _undecodable(path: Path) -> str:
     return ""
 
 
-def head(path: Path, most: int = 2**16) -> str:
+def head(path: Path, most: int = HEAD) -> str:
     """Return the first characters of a file, decompressed; "" if it is no text."""
     try:
         with _opened(path, "text") as text:
@@ -208,22 +213,22 @@ def named_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a table with a header; lines before it that start with ``#`` go to `remarks`, if that is given."""
     lines = _lines(path, limit, remarks=remarks)
-    number, header = next(lines, (1, []))
+    top, header = next(lines, (1, []))
     if not header:
         raise TraceError(f"{path}: the file is empty")
     missing = [c for c in columns if c not in header]
     if missing:
         raise TraceError(
-            f"{path}, line {number}: no column {missing[0]!r}; the columns are {quoted(', '.join(header), 300)[1:-1]}"
+            f"{path}, line {top}: no column {missing[0]!r}; the columns are {quoted(', '.join(header), 300)[1:-1]}"
         )
     if twice := next((c for i, c in enumerate(header) if c in header[:i]), None):
-        raise TraceError(f"{path}, line {number}: column {quoted(twice)} occurs twice")
+        raise TraceError(f"{path}, line {top}: column {quoted(twice)} occurs twice")
     for number, cells in lines:
         if len(cells) != len(header):
             raise TraceError(
                 f"{path}, line {number}: {len(header)} columns expected as in the header, got {len(cells)}"
             )
-        yield Row(path, number, dict(zip(header, cells, strict=True)))
+        yield Row(path, number, dict(zip(header, cells, strict=True)), top)
 
 
 def positional_rows(
@@ -272,6 +277,17 @@ def json_records(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, dict[str
                 return
             raise TraceError(f"{path}, line {number}: ',' or ']' expected after an object of the array")
         at = end
+
+
+def is_json(text: str) -> bool:
+    """Return whether a text, or the `head` of a longer one, is one JSON document."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return len(text) == HEAD and (error.pos > HEAD - 256 or error.msg.startswith("Unterminated"))
+    except (RecursionError, ValueError):
+        return False
+    return True
 
 
 def _solid(text: str, at: int) -> int:

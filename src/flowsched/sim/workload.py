@@ -176,7 +176,7 @@ class Workload:
         )
 
     def head(self, tasks: int) -> Self:
-        """Return only the arrivals that hold the first `tasks` tasks.
+        """Return only the arrivals that hold the first `tasks` tasks; a simulation of them ends as one of all would.
 
         Raises
         ------
@@ -198,12 +198,7 @@ class Workload:
                 )
             )
             left -= n
-        horizon = (
-            self.horizon
-            if len(kept) == len(self.arrivals) or not kept
-            else min(self.horizon or math.inf, kept[-1].time)
-        )
-        return replace(self, arrivals=kept, horizon=None if horizon is None or math.isinf(horizon) else horizon)
+        return replace(self, arrivals=kept)
 
     def hold(self) -> Self:
         """Return the same arrivals with tasks that never end, so that the cluster fills up."""

@@ -79,6 +79,9 @@ def _philly(source: TraceSource, options: TraceOptions) -> Trace:
             count["jobs have no attempt with a start and GPUs; they are left out"] += 1
             continue
         count["jobs have an attempt without end; it ends with the trace"] += any(a.end is None for a in tries)
+        count["jobs have an attempt that ends before it begins; it lasts no time"] += any(
+            end < start for start, end, _ in ran
+        )
         seconds = sum(max(end - start, 0.0) for start, end, _ in ran)
         parts = [({"gpu": gpus}, seconds) for gpus in ran[-1][2]]
         arrivals.append(_job(name, submitted - first, parts, row.text("user") or None))
@@ -168,8 +171,10 @@ def _pai(source: TraceSource, options: TraceOptions) -> Trace:
     count: Counter[str] = Counter()
     parts: dict[str, list[tuple[Mapping[str, float], float]]] = {}
     begun: dict[str, float] = {}
+    seen: set[tuple[str, str]] = set()
     for row in _pai_table(path.parent, path.name, _PAI_TASKS, options.limit):
-        job, start, end = row.text("job_name"), *(row.number(c, 0.0, LATEST) for c in ("start_time", "end_time"))
+        job, task = row.text("job_name"), row.text("task_name")
+        start, end = (row.number(c, 0.0, LATEST) for c in ("start_time", "end_time"))
         instances = row.integer("inst_num", default=1, most=MOST_TASKS)
         gpus = row.number("plan_gpu", 0.0) / 100
         if gpus > 1 and gpus != int(gpus):
@@ -179,7 +184,13 @@ def _pai(source: TraceSource, options: TraceOptions) -> Trace:
             count["tasks have no start or no end; they are left out"] += 1
             continue
         if end < start:
-            raise row.error("end_time", f"it is before the start ({end:g} < {start:g})")
+            count["tasks end before they start; they are left out"] += 1
+            continue
+        if not job:
+            count["tasks have no job name; each is a job of its own"] += 1
+            job = f"line {row.line}"
+        count["tasks have the job and the name of an earlier one; both run"] += (job, task) in seen
+        seen.add((job, task))
         demand = {"cpu": row.number("plan_cpu", 0.0) / 100, "mem": row.number("plan_mem", 0.0) * 1024, "gpu": gpus}
         parts.setdefault(job, []).extend([(demand, end - start)] * instances)
         begun[job] = min(start, begun.get(job, start))

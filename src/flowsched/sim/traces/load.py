@@ -10,7 +10,7 @@ from flowsched.boundary.validate import ordered, quoted, whole
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError, TraceError
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
-from flowsched.sim.tables import LIMIT, json_records
+from flowsched.sim.tables import LIMIT, is_json, json_records
 from flowsched.sim.traces.azure import AZURE
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.google2011 import GOOGLE_2011
@@ -40,12 +40,12 @@ def recognised(path: str | Path, format: str | None = None) -> TraceFormat:
     for known in TRACE_FORMATS.values():
         if known.recognises(source):
             return known
-    if source.text.lstrip().startswith(("{", "[")):
+    if source.text.lstrip().startswith(("{", "[")) and not is_json(source.text):
         next(json_records(source.path), None)  # which says where the first object is broken
     lines = [line.strip() for line in source.text.splitlines()]
     place = f", line {lines.index(source.line) + 1}" if source.line else ""
     raise TraceError(
-        f"{path}{place}: in none of the known formats ({', '.join(TRACE_FORMATS)}); CSV needs the columns task, arrival and duration"
+        f"{path}{place}: in none of the known formats ({', '.join(TRACE_FORMATS)}); CSV needs the columns arrival and duration"
     )
 
 

@@ -78,29 +78,36 @@ def read_nodes(path: Path, limit: int = LIMIT) -> list[Machine]:
 def _read_pods(machines: list[Machine], pods: Path, options: TraceOptions) -> Trace:
     arrivals: list[Arrival] = []
     seen: set[str] = set()
-    unscheduled, timed = 0, True
+    unscheduled, backwards, timed = 0, 0, True
     for row in named_rows(pods, _POD_COLUMNS, options.limit):
         name = row.text("name")
         if name in seen:
             raise row.error("name", f"pod {quoted(name)} occurs twice")
         seen.add(name)
         timed = row.has("creation_time")
-        arrivals.append(_pod(row, options.qos_priority, len(arrivals)))
+        pod = _pod(row, options.qos_priority, len(arrivals))
+        if pod is None:
+            backwards += 1
+            continue
+        arrivals.append(pod)
         unscheduled += timed and not row.text("scheduled_time")
     if not arrivals:
-        raise TraceError(f"{pods}: a header but no pods")
+        raise TraceError(f"{pods}: no pod that ran")
     notes = []
     if unscheduled:
         notes.append(
             f"{unscheduled} pods were never scheduled in the original cluster; they run from creation to deletion here"
         )
+    if backwards:
+        notes.append(f"{backwards} pods are deleted before they begin to run; they are left out")
     if not timed:
         notes.append("the pods have no times; one a second arrives here, in order, and none ever ends")
     variant = pods.name.removeprefix(PODS).split(".")[0]
     return Trace(f"openb ({variant})", arrivals, machines, facts={"source": str(pods)}, notes=tuple(notes))
 
 
-def _pod(row: Row, qos_priority: Mapping[str, int], position: int) -> Arrival:
+def _pod(row: Row, qos_priority: Mapping[str, int], position: int) -> Arrival | None:
+    """Return the arrival of a pod; None if it is deleted before it begins to run."""
     gpus, milli = row.integer("num_gpu", most=MOST_DEVICES), row.integer("gpu_milli", default=0)
     if gpus > 1 and milli not in (0, 1000):
         raise row.error("gpu_milli", f"a share of one GPU needs num_gpu = 1, got {gpus} GPUs with {milli}")
@@ -110,6 +117,8 @@ def _pod(row: Row, qos_priority: Mapping[str, int], position: int) -> Arrival:
     if row.has("qos") and qos not in qos_priority:
         raise row.error("qos", f"{', '.join(qos_priority)} expected, got {quoted(qos)}")
     created, duration = (_times(row)) if row.has("creation_time") else (float(position), math.inf)
+    if duration < 0:
+        return None
     task = Task(
         row.text("name"),
         {
@@ -123,18 +132,12 @@ def _pod(row: Row, qos_priority: Mapping[str, int], position: int) -> Arrival:
 
 
 def _times(row: Row) -> tuple[float, float]:
-    """Return the time of creation, and for how long the pod runs."""
+    """Return the time of creation, and for how long the pod runs; < 0 if it is deleted before."""
     created = row.number("creation_time")
     if not row.has("deletion_time"):
         return created, math.inf
     begun = row.number("scheduled_time", default=created)
-    duration = row.number("deletion_time") - begun
-    if duration < 0:
-        raise row.error(
-            "deletion_time",
-            f"it is before the pod began to run ({quoted(row.text('deletion_time'))[1:-1]} < {begun:g})",
-        )
-    return created, duration
+    return created, row.number("deletion_time") - begun
 
 
 OPENB = TraceFormat("openb", "openb", _recognises, _read, None)

@@ -221,7 +221,7 @@ class Reader:
             elif dot and name and kind == label:
                 labels[name] = row.text(column)
             elif column not in known:
-                raise row.error(
+                raise Row(row.path, row.header, {}).error(
                     column, f"unknown; known are {', '.join((*known, *AMOUNTS))}, {amount}.NAME and {label}.NAME"
                 )
         self.resources |= dict.fromkeys(amounts)
