@@ -146,7 +146,9 @@ class Slack:
             except FlowschedError:
                 self._whole = True
                 raise
-            with suppress(MemoryError, ValueError):  # NumPy's; the change is made, so this must not fail: without it the slack is made again
+            with suppress(
+                MemoryError, ValueError
+            ):  # NumPy's; the change is made, so this must not fail: without it the slack is made again
                 self._note(change, given, made)
                 self._whole = True
             return made
