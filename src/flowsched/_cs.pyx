@@ -132,7 +132,7 @@ cdef struct Node:
     int32_t size
     # Its half-arcs by state: [0, d0) residual, mate not; [d0, d1) both residual; [d1, d2) only the mate; [d2, d3) neither.
     # So [0, d1) is what flow can leave by and [d0, d2) what flow can arrive by.
-    int32_t d[4]       # d[3] == -1: the id is free
+    int32_t d[4]       # d[3] == -1: the id is free; then the others are 0, so that a loop over any region comes to an end at once
     int32_t hint       # where in the block `walk` found its way last: it looks there first; any value will do
     int32_t want       # while arcs are added: half-arcs to come, negative once room was counted for them; else 0
 
@@ -1165,7 +1165,7 @@ cdef class Network:
                 self.jnode[self.plog[v]] = -1
                 self.plog[v] = -1
             self.free_block(self.node[v].first, self.node[v].size)
-            self.node[v].size = 0
+            self.node[v].size = self.node[v].d[0] = self.node[v].d[1] = self.node[v].d[2] = 0
             self.node[v].d[3] = -1
             self.node[v].first = self.free_node
             self.free_node = v
@@ -1788,8 +1788,6 @@ cdef class Network:
         cdef int32_t v, i, h
         self.nunsaturable = 0
         for v in range(self.n):
-            if self.node[v].d[3] < 0:
-                continue
             i = self.node[v].first
             while i < self.node[v].first + self.node[v].d[1]:
                 h = self.half[i].code
@@ -2143,7 +2141,7 @@ cdef class Network:
                     into[k] = h
                 k += 1
         for v in range(0 if self.solved else self.n):
-            for i in range(self.node[v].first, self.node[v].first + max(self.node[v].d[1], 0)):
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[1]):
                 if self.half[i].cost + self.pot[v] - self.pot[self.half[i].head] < 0:
                     if k < into.shape[0]:
                         into[k] = self.half[i].code
@@ -2222,7 +2220,7 @@ cdef class Network:
         if self.nunsaturable:
             return None
         for v in range(self.n):
-            for i in range(self.node[v].first, self.node[v].first + max(self.node[v].d[3], 0)):
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
                 rc = self.half[i].cost + self.pot[v] - self.pot[self.half[i].head]
                 if rc and self.half[i].code & 1 == 0:
                     a = self.half[i].code >> 1
@@ -2509,9 +2507,21 @@ cdef class Network:
                 f"no flow meets the supplies: node {self.stuck} " +
                 ("cannot send all it has" if self.stuck_sign > 0 else "cannot get all it needs"),
                 marked if self.stuck_sign > 0 else self.living() & ~marked)
+        if self.cost_bound:     # that there is no flow at all is the better answer, and must not depend on how far potentials came
+            self.check_feasible()
         if self.overflown or self.brimful:
             raise CostRangeError("capacity: flows of 2**60 and more meet in one node, or of 2**62 in an unlimited arc; there is no exact answer to that")
         raise CostRangeError("potentials out of range: the costs are too large for exact arithmetic")
+
+    cdef int check_feasible(self) except -1:
+        """Raise InfeasibleError if there is no flow: one of costs 0, for which no potential moves, comes to the same end."""
+        cdef Network plain = Network()
+        tail, head, capacity, _, _, lower = self.columns()
+        fs_allocate()
+        plain.add_nodes(self.supplies())
+        plain.add_arcs(_whole(tail).astype(np.int64), _whole(head).astype(np.int64), capacity, _zeros(self.m, np.int64), lower)
+        plain.solve(REPAIR, self.left())
+        return 0
 
     cdef object total_cost(self):
         return number(self.cost_hi, self.cost_lo)
@@ -2908,7 +2918,7 @@ cdef class Network:
             self.unsaturable[i] = bent[i]
             seen[bent[i]] = 1
         for v in range(n):
-            for i in range(self.node[v].first, self.node[v].first + max(self.node[v].d[1], 0)):
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[1]):
                 if self.half[i].cost + potential[v] - potential[self.half[i].head] < 0 and not seen[self.half[i].code]:
                     return f"potential: half-arc {self.half[i].code} has room and a negative reduced cost, and is not in bent"
         # -- the last solution

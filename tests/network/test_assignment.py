@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from effort import effort
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
@@ -90,11 +94,61 @@ def test_integers_are_exact_where_floats_are_not():
     assert (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])
 
 
-def test_floats_are_exact_to_the_tolerance_that_is_stated():
-    cost = np.array([[1.0, 1.0 + 2**-47], [1.0 + 2**-47, 1.0 + 3 * 2**-47]])
-    assert fs.assignment(cost)[1].tolist() == [1, 0]
-    assert fs.assignment(np.zeros((2, 2)))[1].tolist() != [0, 0]
-    assert fs.assignment([[1e300, 1e-300]])[1].tolist() == [1]
+def exact(cost, maximize):
+    """The least (largest) total, as a fraction, by trying all matchings of a small matrix; None without one."""
+    if cost.shape[0] > cost.shape[1]:
+        cost = cost.T
+    table = [[None if np.isinf(value) else Fraction(value) for value in row] for row in cost.tolist()]
+    totals = (
+        sum(values)
+        for columns in itertools.permutations(range(cost.shape[1]), len(table))
+        if None not in (values := [row[j] for row, j in zip(table, columns, strict=True)])
+    )
+    return (max if maximize else min)(totals, default=None)
+
+
+FLOATS = {
+    "even": lambda rng, shape: rng.random(shape),
+    "stand-ins": lambda rng, shape: np.where(rng.random(shape) < 0.5, 10.0 ** rng.integers(15, 300), rng.random(shape)),
+    "two stand-ins": lambda rng, shape: rng.choice([1e17, 1e32, 1e300, -1e20, 0.1, 0.2, 0.3, 1 / 3], shape),
+    "all sizes": lambda rng, shape: rng.random(shape) * 10.0 ** rng.integers(-300, 300, shape),
+    "last bits": lambda rng, shape: 1 + rng.integers(0, 3, shape) * 2.0**-52,
+    "both ends": lambda rng, shape: rng.choice([5e-324, 1e-310, 1.0, 1e308, -1e308], shape),
+    "singles": lambda rng, shape: rng.random(shape).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("kind", FLOATS)
+def test_floats_are_matched_exactly(kind, maximize):
+    """Dense, with pairs that may not be matched, and sparse: what no rounding to integers of 64 bits could tell apart."""
+    rng = np.random.default_rng(len(kind))
+    for _ in range(effort(60, 3000)):
+        n, m = rng.integers(1, 6, 2)
+        cost = FLOATS[kind](rng, (n, m))
+        if rng.random() < 0.4:
+            cost[rng.random((n, m)) < 0.3] = -np.inf if maximize else np.inf
+        i, j = np.nonzero(np.isfinite(cost))
+        best = exact(cost, maximize)
+        for given in (cost, sparse.csr_array((cost[i, j], (i, j)), (n, m))):
+            try:
+                rows, columns = fs.assignment(given, maximize=maximize)
+            except fs.InfeasibleError:
+                assert best is None
+            else:
+                assert len(rows) == min(n, m)
+                assert sum(map(Fraction, cost[rows, columns].tolist())) == best
+
+
+@pytest.mark.parametrize("shape", [(60, 60), (30, 70)])
+@pytest.mark.parametrize("big", [1e6, 1e15, 1e17, 1e20, 1e32, 1e300])
+def test_a_huge_number_is_avoided_and_disturbs_nothing(big, shape):
+    rng = np.random.default_rng(229)
+    cost = rng.uniform(1, 2000, shape).round(3)
+    cost[np.arange(shape[0]), np.arange(shape[0])] = np.inf
+    best = cost[linear_sum_assignment(cost)].sum()
+    rows, columns = fs.assignment(np.where(np.isinf(cost), big, cost))
+    assert cost[rows, columns].sum() == pytest.approx(best, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +157,7 @@ def test_floats_are_exact_to_the_tolerance_that_is_stated():
         ([[1.0, np.nan]], {}, fs.InputError, r"cost\[0, 1\]: nan is not a number to match by$"),
         ([[1.0], [-np.inf]], {}, fs.InputError, r"cost\[1, 0\]: -inf .* a pair that may not be matched is inf"),
         ([[np.inf]], {"maximize": True}, fs.InputError, r"cost\[0, 0\]: inf .* may not be matched is -inf"),
+        ([[np.longdouble(1) + np.finfo(np.longdouble).eps, 1]], {}, fs.InputError, r"cost\[0, 0\]: 1.0.* is not exact as a float of 64 bits"),
         ([[True]], {}, fs.InputError, "cost: integers expected, got bool"),
         ([["a"]], {}, fs.InputError, r"cost\[0\]: an integer expected, got 'a'"),
         ([[1, 2**58]], {}, fs.CostRangeError, r"cost\[0, 1\]: 288230376151711744 is too large"),

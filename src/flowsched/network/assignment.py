@@ -49,13 +49,12 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     InputError
         Not a matrix of numbers, or a NaN; names the element.
     CostRangeError
-        An integer is so large that exact arithmetic could overflow.
+        An integer is so large that exact arithmetic could overflow: ``(n + m + 3) * |cost|`` reaches 2**59.
 
     Notes
     -----
-    On integers the arithmetic is exact.  Floats are multiplied by the largest power of two, ``2**k``, for which ``(n + m + 3) * |cost|`` stays below 2**59 (2**53 if some pairs may not be matched), and rounded:
-    the total is at most ``min(n, m) * 2**-k`` from the optimum, and it is the optimum if nothing was rounded (multiples of 2**-47 below 1, in a matrix of
-    1,000 rows and columns, for example).
+    The matching is an optimum of the numbers as they are, with no rounding: integers, and floats of any size.  So a huge number may stand for "only if there is no other way":
+    beside costs of about 1, as many pairs of 1e300 are avoided as can be, and the rest is matched as if they were not there.
 
     A dense matrix is solved by the method of Jonker and Volgenant, a sparse one as a flow.
 
@@ -72,66 +71,164 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     n, m = cost.shape if len(cost.shape) == 2 else (0, 0)
     rows, columns, price = elements("cost", cost, (n, m), stored=False)
     dense = not hasattr(cost, "tocsr")
-    price, allowed = _whole(price, rows, columns, n + m + 3, dense, maximize)
+    if price.dtype.kind == "f":
+        values, allowed = _numbers(price, rows, columns, maximize)
+        rest = values if allowed.all() else values[allowed]
+        bits = _bits(rest, (_MOST if dense and allowed.all() else _MOST_FLOW) // (n + m + 3))
+        whole = _units(rest, bits)
+    else:
+        whole, rest, bits = _integers(price, rows, columns, n + m + 3, maximize), None, 0
+        allowed = np.ones(len(whole), np.bool_)
     if not n or not m:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if not allowed.all():
-        rows, columns, price = rows[allowed], columns[allowed], price[allowed]
-    elif dense:
-        return _dense(price.reshape(n, m))
-    return _sparse(rows, columns, price, n, m)
-
-
-def _whole(
-    price: NDArray[Any], rows: Int64Array, columns: Int64Array, count: int, dense: bool, maximize: bool
-) -> tuple[Int64Array, NDArray[np.bool_]]:
-    """Return costs as integers to be minimised, and which pairs may be matched."""
-    sign = -1 if maximize else 1
-    if price.dtype.kind != "f":
-        whole = integers("cost", price)
-        if len(whole) and max(int(whole.max()), -int(whole.min())) * count >= _MOST:
-            i = int(np.argmax(whole) if int(whole.max()) >= -int(whole.min()) else np.argmin(whole))
-            raise CostRangeError(
-                f"cost[{rows[i]}, {columns[i]}]: {whole[i]} is too large for exact arithmetic; {count} * |cost| must stay below 2**59"
-            )
-        return sign * whole, np.ones(len(whole), np.bool_)
-    allowed = price != sign * np.inf
-    if not np.isfinite(price[allowed]).all():
-        i = int(np.argmax(allowed & ~np.isfinite(price)))
-        why = "" if np.isnan(price[i]) else "; a pair that may not be matched is " + ("-inf" if maximize else "inf")
-        raise InputError(f"cost[{rows[i]}, {columns[i]}]: {price[i]} is not a number to match by{why}")
-    values = np.where(allowed, price, 0).astype(np.float64)
-    largest = float(np.abs(values).max(initial=0))
-    most = _MOST if dense and allowed.all() else _MOST_FLOW
-    bits = int(np.frexp(most / count)[1]) - 1 - int(np.frexp(largest)[1]) if largest else 0
-    return sign * np.rint(np.ldexp(values, bits)).astype(np.int64), allowed
-
-
-def _dense(cost: Int64Array) -> tuple[Int64Array, Int64Array]:
-    n, m = cost.shape
+    if not dense or not allowed.all():
+        if rest is not None:
+            _take(rest, bits)
+        return _sparse(rows[allowed], columns[allowed], whole, rest, bits, n, m)
+    whole = whole.reshape(n, m)
+    rest = None if rest is None else rest.reshape(n, m)
     if n <= m:
-        return np.arange(n), _scaling.match(np.ascontiguousarray(cost))[0].astype(np.int64)
-    rows = _scaling.match(np.ascontiguousarray(cost.T))[0].astype(np.int64)
-    columns = np.argsort(rows)
-    return rows[columns], columns
+        return np.arange(n), _dense(whole, rest, bits)
+    lines = _dense(np.ascontiguousarray(whole.T), None if rest is None else np.ascontiguousarray(rest.T), bits)
+    order = np.argsort(lines)
+    return lines[order], order
 
 
-def _sparse(rows: Int64Array, columns: Int64Array, price: Int64Array, n: int, m: int) -> tuple[Int64Array, Int64Array]:
+def _integers(price: NDArray[Any], rows: Int64Array, columns: Int64Array, count: int, maximize: bool) -> Int64Array:
+    """Return integers to be minimised."""
+    whole = integers("cost", price)
+    if len(whole) and max(int(whole.max()), -int(whole.min())) * count >= _MOST:
+        i = int(np.argmax(whole) if int(whole.max()) >= -int(whole.min()) else np.argmin(whole))
+        raise CostRangeError(
+            f"cost[{rows[i]}, {columns[i]}]: {whole[i]} is too large for exact arithmetic; {count} * |cost| must stay below 2**59"
+        )
+    return -whole if maximize else whole
+
+
+def _numbers(
+    price: NDArray[Any], rows: Int64Array, columns: Int64Array, maximize: bool
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return floats to be minimised, 0 where a pair may not be matched, and which pairs may be."""
+    allowed: NDArray[np.bool_] = np.isfinite(price)
+    if not allowed.all():
+        wrong = ~allowed & (price != (-np.inf if maximize else np.inf))
+        if wrong.any():
+            i = int(np.argmax(wrong))
+            why = "" if np.isnan(price[i]) else "; a pair that may not be matched is " + ("-inf" if maximize else "inf")
+            raise InputError(f"cost[{rows[i]}, {columns[i]}]: {price[i]} is not a number to match by{why}")
+        price = np.where(allowed, price, 0)
+    with np.errstate(over="ignore"):
+        values = price.astype(np.float64)
+    if price.dtype.itemsize > 8 and (values != price).any():
+        i = int(np.argmax(values != price))
+        raise InputError(f"cost[{rows[i]}, {columns[i]}]: {price[i]} is not exact as a float of 64 bits")
+    return np.negative(values, out=values) if maximize else values, allowed
+
+
+def _bits(values: NDArray[np.float64], most: int) -> int:
+    """Return for which largest number of bits all values, in units of 2**-bits, stay below `most`."""
+    largest = float(max(values.max(initial=0), -values.min(initial=0)))
+    return int(np.frexp(most)[1]) - 1 - int(np.frexp(largest)[1]) if largest else 0
+
+
+def _units(values: NDArray[np.float64], bits: int) -> Int64Array:
+    """Return values in whole units of 2**-bits."""
+    whole: Int64Array = np.rint(np.ldexp(values, bits)).astype(np.int64)
+    return whole
+
+
+def _take(values: NDArray[np.float64], bits: int) -> Int64Array:
+    """Take the whole units of 2**-bits out of values, and return them.  Nothing is rounded: half a unit at most is left."""
+    whole = _units(values, bits)
+    values -= np.ldexp(whole.astype(np.float64), -bits)
+    return whole
+
+
+def _finer(most: int, bound: int) -> int:
+    """Return by how many bits numbers of at most `bound` may grow so as to stay below `most`."""
+    return max(most // (bound + 1), 2).bit_length() - 1
+
+
+def _dense(cost: Int64Array, values: NDArray[np.float64] | None, bits: int) -> Int64Array:
+    """Return the column of each row of a matrix that has no fewer columns than rows.
+
+    `cost` is overwritten.  Where it was rounded, it is `values` in units of 2**-bits; then the matching is made exact as follows.  By the optimum u, v of the rounded costs c,
+    c - u - v is not negative, and 0 where rows are matched; v is not positive, and 0 where columns are not (if there are more columns than rows).  Rounding has moved the cost of any
+    n pairs by n / 2 at most.  So no better matching has a pair of more than n, nor leaves a column of v < -n alone: cut off there, costs are small, and what rounding has
+    left out is added in finer units.
+    """
+    n, m = cost.shape
+    lines, most = np.arange(n), n + m + 3
+    while True:
+        found, price = _scaling.match(cost)
+        if values is None:
+            return found.astype(np.int64)
+        cost -= price
+        cost -= cost[lines, found][:, None]
+        near = np.flatnonzero(cost <= n)
+        rest = values.ravel()[near]
+        _take(rest, bits)
+        if len(near) == n or not rest.any():
+            return found.astype(np.int64)
+        free = np.maximum(price, -n - 1) if n < m else np.zeros(m, np.int64)
+        if 4 * len(near) < cost.size:
+            finer = _finer(_MOST_FLOW // most, n + 2)
+            i, j = np.divmod(near, m)
+            slack = (cost[i, j] + free[j] << finer) + _take(rest, bits + finer)
+            return _sparse(i, j, slack, rest, bits + finer, n, m)[1]
+        finer = _finer(_MOST // most, n + 2)
+        _take(values, bits)
+        bits += finer
+        np.minimum(cost, n + 1, out=cost)
+        cost += free
+        cost <<= finer
+        cost += _units(values, bits)
+
+
+def _sparse(
+    rows: Int64Array,
+    columns: Int64Array,
+    price: Int64Array,
+    rest: NDArray[np.float64] | None,
+    bits: int,
+    n: int,
+    m: int,
+) -> tuple[Int64Array, Int64Array]:
+    """Return the matched pairs, of those that may be matched, whose costs are `price` units of 2**-bits and the `rest`, half a unit at most; as `_dense`."""
     pairs = len(rows)
     tail, head = rows, n + columns
     supply = np.concatenate([np.ones(n, np.int64), np.full(m, -1)])
     if n != m:  # the last node is the partner of the rows, or columns, that are too many
-        rest = np.arange(n) if n > m else n + np.arange(m)
-        ends = np.full(len(rest), n + m)
-        tail, head = np.append(tail, rest if n > m else ends), np.append(head, ends if n > m else rest)
+        lone = np.arange(n) if n > m else n + np.arange(m)
+        ends = np.full(len(lone), n + m)
+        tail, head = np.append(tail, lone if n > m else ends), np.append(head, ends if n > m else lone)
         supply = np.append(supply, m - n)
     costs = np.append(price, np.zeros(len(tail) - pairs, np.int64))
     try:
-        flow = min_cost_flow(tail, head, 1, costs, supply).flow[:pairs]
+        result = min_cost_flow(tail, head, 1, costs, supply)
     except InfeasibleError as error:
         what = "rows" if n <= m else "columns"
         raise InfeasibleError(
             f"cost: not all of the {min(n, m)} {what} can be matched, {error.shortfall} must be left over",
             error.cut, error.shortfall, error.arcs[error.arcs < pairs],
         ) from None  # fmt: skip
-    return rows[flow == 1], columns[flow == 1]
+    arcs, taken, left = np.arange(len(tail)), result.flow == 1, np.zeros(len(tail))
+    if rest is not None:
+        left[:pairs] = rest
+    while left.any():
+        costs += result.potential[tail] - result.potential[head]
+        side = tail if n > m else head  # each has one arc that is taken, its cheapest
+        least = np.zeros(n + m + 1, np.int64)
+        least[side[taken]] = costs[taken]
+        costs -= least[side]
+        near = costs <= min(n, m)
+        arcs, tail, head, costs, left, taken = arcs[near], tail[near], head[near], costs[near], left[near], taken[near]
+        if taken.all():
+            break
+        finer = _finer(_MOST_FLOW // (n + m + 3), min(n, m) + 2)
+        bits += finer
+        costs = (costs << finer) + _take(left, bits)
+        result = min_cost_flow(tail, head, 1, costs, supply)
+        taken = result.flow == 1
+    matched = arcs[taken & (arcs < pairs)]
+    return rows[matched], columns[matched]

@@ -137,11 +137,6 @@ class Slack:
                 self._remove()
                 return call(*given)
             self._refuse_hidden(change, given)
-            if change in ("set_cost", "add_arcs") and len(given[0]):
-                costs = given[1 if change == "set_cost" else 3]
-                self._dearest = max(self._dearest, int(costs.max()), -int(costs.min()))
-            if change == "set_supply":
-                self._stale.update(given[0].tolist())
             self._whole = False
             try:
                 made = call(*given)
@@ -151,12 +146,11 @@ class Slack:
             except FlowschedError:
                 self._whole = True
                 raise
-            if change == "add_nodes":
-                self._reach(made)
-                self._stale.update(made.tolist())
-            if change == "remove_nodes":
-                self._forget(given[0])
-            self._whole = True
+            with suppress(
+                MemoryError, ValueError
+            ):  # NumPy's; the change is made, so this must not fail: without it the slack is made again
+                self._note(change, given, made)
+                self._whole = True
             return made
 
     def solve(self, algorithm: int, time_limit: float) -> tuple[int, Int64Array, dict[str, Any], Int64Array]:
@@ -251,7 +245,7 @@ class Slack:
         if not self._whole:
             self._remove()
             nodes = core.node_ids()
-            self._dearest = int(np.abs(core.arc_data(None, _cs.COST)).max(initial=0))
+            self._dearest = self._largest_cost()
             price_of(len(nodes), self._dearest)
             self._reach(nodes)
             self._stale = set(nodes.tolist())
@@ -260,10 +254,11 @@ class Slack:
             self._others = None
             self._reach(np.array([self.node]))
         count = core.sizes()[0] - 1
-        price = price_of(count, self._dearest)
         changed = np.fromiter(self._stale, np.int64, len(self._stale))
         self._whole = False
-        if price > self._price:
+        if count * self._dearest >= self._price:
+            self._dearest = self._largest_cost()  # that of an arc which is still there
+            price = price_of(count, self._dearest)
             with suppress(CostRangeError):  # not again soon
                 price = price_of(count, 2 * self._dearest + 1)
             gives = self._arcs[:, 0][self._arcs[:, 0] >= 0]
@@ -272,8 +267,13 @@ class Slack:
         if len(changed):
             changed.sort()
             self._set(changed, core.supply(changed))
+        core.set_supply(np.array([self.node]), np.array([-self._total]))
         self._stale.clear()
         self._whole = True
+
+    def _largest_cost(self) -> int:
+        arcs = self._core.arc_ids()
+        return int(np.abs(self._core.arc_data(arcs[~self._hides(arcs)], _cs.COST)).max(initial=0))
 
     def _reach(self, nodes: Int64Array) -> None:
         """Make the vectors by node long enough for these."""
@@ -303,7 +303,19 @@ class Slack:
                 self._owner[made] = ends
         self._total += int((supply - self._known[nodes]).sum())
         self._known[nodes] = supply
-        core.set_supply(np.array([self.node]), np.array([-self._total]))
+
+    def _note(self, change: str, given: tuple[Int64Array, ...], made: Any) -> None:
+        """Take note of a change that was made; `_update` sends what follows from it."""
+        if change in ("set_cost", "add_arcs") and len(given[0]):
+            costs = given[1 if change == "set_cost" else 3]
+            self._dearest = max(self._dearest, int(costs.max()), -int(costs.min()))
+        elif change == "add_nodes":
+            self._reach(made)
+            self._stale.update(made.tolist())
+        elif change == "set_supply":
+            self._stale.update(given[0].tolist())
+        elif change == "remove_nodes":
+            self._forget(given[0])
 
     def _forget(self, nodes: Int64Array) -> None:
         """Take note that nodes were removed, and their arcs with them."""
@@ -312,7 +324,6 @@ class Slack:
         self._arcs[nodes] = -1
         self._total -= int(self._known[nodes].sum())
         self._known[nodes] = self._unshipped[nodes] = 0
-        self._core.set_supply(np.array([self.node]), np.array([-self._total]))
         self._stale.difference_update(nodes.tolist())
 
     def _read(self, cost: int, changed: Int64Array) -> tuple[int, Int64Array, Int64Array]:
