@@ -14,6 +14,7 @@ from negotiators import audit, small, statuses
 
 from flowsched.exceptions import StoreError
 from flowsched.hrm import Claim, Container, ExpiredError, Negotiator, Store
+from flowsched.hrm.agent.processes import Entry
 from flowsched.hrm.schedulers import Worker
 from flowsched.hrm.state.work import Commands, jobs, tasks, work
 
@@ -61,14 +62,13 @@ def test_commands_are_read_where_tasks_start(store: Store, tmp_path: Path) -> No
     told = work(["echo", "$0"], {"A": "1", "FLOWSCHED_TASK": "mine"}, "sub")
     negotiator.submit("k", [Container(f"k.{i}", vcore=1) for i in range(2)], work=told)
     negotiator.submit("k", [Container("k.odd", vcore=1)], work=work("other", {}))  # more tasks of a known job
-    line = commands("k.1")
-    assert line[:2] == ["/bin/sh", "-c"] and line[4:] == [
-        str(tmp_path / "k.1.log"), "env", "A=1", "FLOWSCHED_TASK=k.1", "FLOWSCHED_INDEX=1", "echo", "$0",
-    ]  # fmt: skip
-    assert line[3] == str(Path("sub").absolute())
-    assert "FLOWSCHED_INDEX=0" in commands("k.odd") and commands("k.odd")[-2:] == ["echo", "$0"]
+    one, odd, log = commands("k.1"), commands("k.odd"), str(tmp_path / "k.1.log")
+    assert list(one.line) == list(odd.line) == ["echo", "$0"]
+    own = {"A": "1", "FLOWSCHED_TASK": "k.1", "FLOWSCHED_INDEX": "1"}
+    assert one.entry == Entry(own, str(Path("sub").absolute()), log, log)
+    assert odd.entry.environment["FLOWSCHED_INDEX"] == "0"
     negotiator.submit("../x", [Container("../x", vcore=1)], work=work("true", {}))
-    assert commands("../x")[4] == str(tmp_path / "..%2Fx.log")
+    assert commands("../x").entry.output == str(tmp_path / "..%2Fx.log")
     assert json.loads(told)["directory"] == "sub"
 
 

@@ -12,10 +12,12 @@ import stat
 import tempfile
 from pathlib import Path
 
-__all__ = ["identity", "replace"]
+from flowsched.exceptions import InputError
+
+__all__ = ["identity", "read", "replace"]
 
 
-def replace(path: str | os.PathLike[str], data: str | bytes) -> None:
+def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = None) -> None:
     """Write a file as a whole.
 
     Parameters
@@ -25,6 +27,8 @@ def replace(path: str | os.PathLike[str], data: str | bytes) -> None:
         directly.
     data : str or bytes
         Text becomes UTF-8.
+    mode : int, optional
+        Permissions of the file; by default an old file keeps its own, and a new one has those that the umask leaves.
 
     Raises
     ------
@@ -34,10 +38,10 @@ def replace(path: str | os.PathLike[str], data: str | bytes) -> None:
     raw = data.encode() if isinstance(data, str) else data
     target = Path(os.path.realpath(path))
     try:
-        mode = target.stat().st_mode
+        old = target.stat().st_mode
     except FileNotFoundError:
-        mode = stat.S_IFREG | (0o666 & ~_umask())
-    if not stat.S_ISREG(mode):
+        old = stat.S_IFREG | (0o666 & ~_umask())
+    if not stat.S_ISREG(old):
         target.write_bytes(raw)
         return
     handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
@@ -45,13 +49,22 @@ def replace(path: str | os.PathLike[str], data: str | bytes) -> None:
         with open(handle, "wb") as file:
             file.write(raw)
             file.flush()
-            os.fchmod(handle, stat.S_IMODE(mode))
+            os.fchmod(handle, stat.S_IMODE(old) if mode is None else mode)
             os.fsync(handle)
         os.replace(beside, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+
+
+def read(path: str | os.PathLike[str], most: int) -> bytes:
+    """Return what is in a file or comes from a pipe; InputError if that is more than `most` bytes."""
+    with open(path, "rb") as file:
+        raw = file.read(most + 1)
+    if len(raw) > most:
+        raise InputError(f"{os.fspath(path)}: more than {most:,} bytes")
+    return raw
 
 
 def identity(path: str | os.PathLike[str]) -> object | None:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flowsched.boundary.files import read
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import FlowschedError, InputError
 
@@ -21,6 +22,9 @@ __all__ = ["NEEDED", "Check", "TomlFile", "places"]
 
 NEEDED = object()
 """Default of a key that must be there."""
+
+_LONGEST = 1 << 26
+"""Bytes of a file."""
 
 Check = Callable[[str, Any], Any]
 """A check of `flowsched.boundary.validate`: given the name and the value, it returns the value."""
@@ -77,7 +81,7 @@ class TomlFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        raw = self.path.read_bytes()
+        raw = read(self.path, _LONGEST)
         try:
             self._text = raw.decode()
             self.content = tomllib.loads(self._text)

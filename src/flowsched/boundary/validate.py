@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.addresses import masked
 from flowsched.exceptions import InputError
 
 # Made once: every task is checked here, and making a union takes longer than testing against it.
@@ -58,19 +59,22 @@ __all__ = [
 ]
 
 
+_SEEN = 4000
+"""Characters of a text that are looked at for a password."""
+
 _WORDY = 3000
 """Bits from which a whole number is quoted by its size: Python refuses to spell out one of 4,300 digits."""
 
 
 def quoted(value: Any, most: int = 80) -> str:
-    """Return ``repr(value)``, cut after `most` characters."""
+    """Return ``repr(value)`` without passwords of addresses, cut after `most` characters."""
     try:
         if isinstance(value, int) and value.bit_length() > _WORDY:
             return f"a whole number of about {value.bit_length() * 30103 // 100000:,} digits"
         if isinstance(value, str | bytes | bytearray) and len(value) > most:
-            value = value[:most]  # or repr would copy all of it
-            return f"{_plain(value)[:most]}..."
-        text = _plain(value)
+            value = value[:_SEEN]  # or repr would copy all of it
+            return f"{masked(_plain(value))[:most]}..."
+        text = masked(_plain(value))
     except Exception:
         return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= most else f"{text[:most]}..."

@@ -21,6 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from flowsched.boundary import private
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
@@ -126,10 +127,11 @@ def run(
       74, 141  as `flowsched --help` says
     """
     output = Path(f"{file.stem}.out") if output is None else output
+    state = None if state is None else state.resolve()
     try:
         jobs = read_jobs(file, output)
         session = _Session(jobs, on, policy, state, cgroup, endings.Words(quiet))
-        output.mkdir(parents=True, exist_ok=True)
+        private.made(output)
         if state is not None:
             session.begin(file.read_bytes(), state)
         try:
@@ -206,24 +208,24 @@ class _Session:
             return ""
         path = self._state / "name"
         if not path.exists():
-            self._state.mkdir(parents=True, exist_ok=True)
-            replace(path, f"flowsched-{uuid4().hex}")
+            private.folder("--state", self._state)
+            replace(path, f"flowsched-{uuid4().hex}", private.MODE)
         return path.read_text()
 
     def begin(self, content: bytes, state: Path) -> None:
         """Begin a state, or go on with one, which must be of the same file."""
-        state.mkdir(parents=True, exist_ok=True)
+        private.folder("--state", state)
         copy = state / "jobs.toml"
         if copy.exists() and copy.read_bytes() != content:
             raise BadInput(f"{state}: this is the state of another file, see {copy}")
-        replace(copy, content)
+        replace(copy, content, private.MODE)
         ended = state / "ended.jsonl"
         if ended.exists():
             for line in ended.read_text().splitlines():
                 with suppress(ValueError):  # the line that was being written when the driver was killed
                     record = json.loads(line)
                     self.ends[record["task"]] = record["error"]
-        self._ended = ended.open("a", buffering=1)
+        self._ended = open(ended, "a", buffering=1, opener=private.opener)  # noqa: SIM115, see `end`
         self._ended.write("\n")
 
     def end(self) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
+from flowsched.boundary.files import read
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
 from flowsched.cli.replay import policy_named
-from flowsched.exceptions import FlowschedError
+from flowsched.exceptions import FlowschedError, InputError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
@@ -23,7 +24,7 @@ __all__ = ["serve"]
 
 _FAILED = 1
 
-_SHORTEST = 16
+_SHORTEST, _LONGEST = 16, 4096
 
 
 @click.command("serve", cls=endings.Command)
@@ -106,9 +107,11 @@ def _token(path: Path | None) -> str | None:
         token = os.environ.get("FLOWSCHED_TOKEN")
     else:
         try:
-            token = path.read_text().strip()
+            token = read(path, _LONGEST).decode().strip()
+        except InputError as error:
+            raise BadInput(f"--token-file: {error}") from None
         except (OSError, ValueError) as error:
-            raise BadInput(f"--token-file: {path}: {getattr(error, 'strerror', None) or error}") from None
+            raise BadInput(f"--token-file: {path}: {getattr(error, 'strerror', None) or 'no text'}") from None
     if token is not None and (len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token):
         raise BadInput(f"token: at least {_SHORTEST} visible ASCII characters expected, got {quoted('*' * len(token))}")
     return token

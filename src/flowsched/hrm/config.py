@@ -13,6 +13,7 @@ from typing import Any
 from flowsched.boundary.toml import NEEDED, TomlFile
 from flowsched.boundary.validate import mapping, number, ordered, quoted, seconds, text, truth, whole
 from flowsched.exceptions import InputError
+from flowsched.hrm.address import address
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.topology import read_machine
 from flowsched.hrm.units import Node, ResourceUnit, split_machine
@@ -120,6 +121,8 @@ def _url(base: Path, url: str | None) -> str:
     file = str(url).removeprefix("sqlite:///")
     if url and (file in ("", ":memory:", "sqlite://") or not url.startswith(("sqlite:///", "postgresql"))):
         raise InputError(f"sqlite:///FILE or postgresql://USER@HOST/NAME expected, got {quoted(url)}")
+    if url:
+        address("url", url)
     return file if file == url else f"sqlite:///{base / file}"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from flowsched.boundary import private
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import DuplicateIdError, StoreError
 from flowsched.hrm.agent import Agent
@@ -51,10 +52,9 @@ def connected(config: Config) -> Iterator[Negotiator]:
 
 @contextmanager
 def _at_work(config: Config, part: str) -> Iterator[Negotiator]:
-    """Connect, and tell the shared state when the process ends in order."""
+    """Connect, and say to the shared state when the process ends in order."""
     name = config[part].get("name")
     with connected(config) as negotiator:
-        _LOG.info("%s at work on %s", part if name is None else f"{part} {name}", negotiator.store.address)
         try:
             yield negotiator
         except SystemExit:
@@ -64,6 +64,12 @@ def _at_work(config: Config, part: str) -> Iterator[Negotiator]:
                     who = {"machine" if part == "agent" else part: name}
                     _LOG.info("%s %s ends; %d tasks are open again", part, name, len(negotiator.leave(**who)))
             raise
+
+
+def _say(config: Config, part: str, negotiator: Negotiator) -> None:
+    """Say that a part is at work: it is in the shared state, for all who look there."""
+    name = config[part].get("name")
+    _LOG.info("%s at work on %s", part if name is None else f"{part} {name}", negotiator.store.address)
 
 
 def _patiently(step: Callable[[], object]) -> None:
@@ -83,6 +89,7 @@ def run_negotiator(config: Config) -> None:
                 _LOG.warning("%s %s is lost", what, name)
 
     with _at_work(config, "negotiator") as negotiator:
+        _say(config, "negotiator", negotiator)
         while True:
             _patiently(step)
             time.sleep(config["negotiator"]["period"])
@@ -94,6 +101,7 @@ def run_scheduler(config: Config) -> None:
         options = dict(config["scheduler"])
         period = options.pop("period")
         worker = Worker(negotiator, **options)
+        _say(config, "scheduler", negotiator)
         while True:
             before = worker.tally.granted
             _patiently(worker.step)
@@ -106,7 +114,7 @@ def run_scheduler(config: Config) -> None:
 def run_agent(config: Config) -> None:
     """Run containers on this machine."""
     own = config["agent"]
-    own["output"].mkdir(parents=True, exist_ok=True)
+    private.made(own["output"])
     units = {str(unit.id): unit for unit, _ in config["units"]}
     failed: dict[str, int | None] = {}
 
@@ -124,6 +132,7 @@ def run_agent(config: Config) -> None:
             list(units.values()), negotiator=negotiator, command=commands, cgroups=groups, state=own["state"]
         ) as agent:
             _join(negotiator, config)
+            _say(config, "agent", negotiator)
             try:
                 while True:
                     _patiently(step)
@@ -141,12 +150,21 @@ def run_agent(config: Config) -> None:
 def _join(negotiator: Negotiator, config: Config) -> None:
     """Add the units of this machine; those that are there keep their queues, unless they have another size."""
     known = {unit.unit: unit.capacity[:3] for unit in negotiator.units()}
+    new: dict[tuple[tuple[str, Any], ...], list[ResourceUnit]] = {}
     for unit, options in config["units"]:
         if known.get(unit.id, amounts := tuple(unit.capacity.tolist())) != amounts:
             _LOG.warning("unit %s has another size now: its tasks are open again", unit.id)
             negotiator.remove_units([unit.id])
-        with suppress(DuplicateIdError):
-            negotiator.add_units([unit], **options)
+            del known[unit.id]
+        if unit.id not in known:
+            new.setdefault(tuple(options.items()), []).append(unit)
+    for how, units in new.items():  # those that are alike in one transaction
+        try:
+            negotiator.add_units(units, **dict(how))
+        except DuplicateIdError:  # somebody has added one meanwhile
+            for unit in units:
+                with suppress(DuplicateIdError):
+                    negotiator.add_units([unit], **dict(how))
 
 
 def _follow(agent: Agent, units: dict[str, ResourceUnit], negotiator: Negotiator) -> None:

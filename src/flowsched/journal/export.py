@@ -99,6 +99,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from zlib import crc32
 
+from flowsched.boundary import private
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Machine
 from flowsched.cluster.records import Group, TaskClass
@@ -318,7 +319,7 @@ def replaced(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[
     try:
         if not overwrite and whole.exists():
             raise FileExistsError
-        with open(part, "xb") as file:
+        with open(part, "xb", opener=private.opener) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

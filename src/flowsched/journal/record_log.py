@@ -36,6 +36,7 @@ from typing import Any, BinaryIO, NoReturn
 from weakref import WeakSet
 from zlib import crc32
 
+from flowsched.boundary import private
 from flowsched.exceptions import CorruptJournalError, InputError, JournalError, JournalMismatchError
 
 __all__ = ["MAGIC", "Body", "Log", "Reader", "framed", "reading"]
@@ -291,6 +292,8 @@ class Log:
         fd = self._opened(beside)
         try:
             identity = _identity(fd)
+            if hasattr(os, "fchmod"):
+                os.fchmod(fd, stat.S_IMODE(os.fstat(self._fd).st_mode))
             _write(fd, data)
             _sync(fd)
             self._failed = _TORN
@@ -329,7 +332,10 @@ class Log:
         try:
             if path.exists() and not path.is_file():
                 raise JournalError("not a regular file", str(path))
-            fd = os.open(path, flags, 0o644)
+            private.check_place("journal", path)
+            fd = private.opener(os.fspath(path), flags)
+        except InputError as error:
+            raise JournalError(str(error), str(path)) from None
         except (OSError, ValueError) as error:
             raise JournalError(f"cannot be opened: {_why(error)}", str(path)) from error
         if sys.platform != "win32":

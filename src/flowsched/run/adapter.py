@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from flowsched.boundary import private
 from flowsched.cluster.events import (
     MachineAdded,
     MachineDrained,
@@ -187,7 +188,7 @@ class Folder:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, *, sync: bool) -> None:
-        self._given, self._sync = None if path is None else Path(path).absolute(), sync
+        self._given, self._sync = None if path is None else Path(path).resolve(), sync
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._lock: FolderLock | None = None
         self.path = Path()
@@ -198,12 +199,12 @@ class Folder:
         Raises
         ------
         InputError
-            Another driver uses it.
+            Another driver uses it, it is another user's, or others may write there.
         """
         if self._given is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="flowsched-")
         self.path = self._given or Path(self._temporary.name)  # type: ignore[union-attr]
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.folder("folder", self.path)
         self._lock = FolderLock.take(self.path)
         if self._lock is None:
             raise InputError(f"folder: another driver uses {self.path}")
@@ -214,7 +215,7 @@ class Folder:
     def write(self, run: Run, **more: Any) -> None:
         """Put a run on record, as a whole or not at all."""
         new = self.file(run, "json.new")
-        with open(new, "w") as file:
+        with open(new, "w", opener=private.opener) as file:
             file.write(record(run, **more))
             if self._sync:
                 file.flush()

@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.hrm.agent.commands import checked
+from flowsched.hrm.agent.processes import Entry
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
-__all__ = ["Command", "ExitStatusError", "command_of", "outcome", "script"]
-
-_SHELL = """
-trap : TERM
-(
-cd -- "$1" || exit 126
-if [ -n "$2" ]; then true >>"$2" || exit 126; exec >>"$2"; fi
-if [ -n "$3" ]; then true >>"$3" || exit 126; exec 2>>"$3"; fi
-shift 3
-exec "$@" </dev/null
-)
-status=$?
-echo $status >"$0.new" && mv -f -- "$0.new" "$0"
-exit $status
-"""
-"""Arguments: the file of the status, the folder, the files of standard output and error ("" keeps them), the command.
-
-It outlives a SIGTERM to its group, so that the command has its time to end.
-"""
+__all__ = ["CANNOT", "Command", "ExitStatusError", "command_of", "outcome", "script"]
 
 
 class ExitStatusError(FlowschedError):
@@ -55,15 +38,40 @@ class ExitStatusError(FlowschedError):
         return str(self.args[0])
 
 
-def outcome(run: Run, status: int | None, stopped: bool, why: str = "its processes were killed") -> Told:
-    """Return what is to be told of a command that is over; without an exit status it was lost, and `why` says how."""
+def outcome(
+    run: Run, status: int | None, stopped: bool, why: str = "its processes were killed", reason: str = ""
+) -> Told:
+    """Return what is to be told of a command that is over.
+
+    Parameters
+    ----------
+    run : Run
+    status : int or None
+        Its exit status; without one it was lost, and `why` says how.
+    stopped : bool
+    why : str
+    reason : str
+        The reason why it could not begin, if that is known.
+    """
     if status == 0:
         return Ended(run.number, 0)
     if stopped:
         return Stopped(run.number)
     if status is None:
         return Failed(run.number, ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL), lost=True)
-    return Failed(run.number, ExitStatusError(f"task {run.task!r} ended with exit status {status}", status))
+    return Failed(run.number, ExitStatusError(f"task {run.task!r} ended with {_meaning(status, reason)}", status))
+
+
+def _meaning(status: int, reason: str) -> str:
+    reason = reason or CANNOT.get(status, "")
+    return f"exit status {status}" + (f": {reason}" if reason else "")
+
+
+CANNOT = {
+    126: "for a shell, a program that cannot be run; its output says more",
+    127: "for a shell, a command that is not found; its output says more",
+}
+"""Exit statuses of commands that could not be run, and what they mean where nothing else is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +96,28 @@ class Command:
     output: str | os.PathLike[str] | None = None
     errors: str | os.PathLike[str] | None = None
 
-    def arguments(self, task: Hashable, status: Path) -> list[str]:
-        """Return the command line of the shell."""
-        line = ("/bin/sh", "-c", self.line) if isinstance(self.line, str) else self.line
-        files = ["" if path is None else os.path.abspath(path) for path in (self.output, self.errors)]
-        return [
-            "/bin/sh",
-            "-c",
-            _SHELL,
-            str(status),
-            os.path.abspath(self.directory),
-            *files,
-            *checked(str(task), line),
-        ]
+    @property
+    def words(self) -> Sequence[str]:
+        """Program and arguments."""
+        return ("/bin/sh", "-c", self.line) if isinstance(self.line, str) else self.line
+
+    @property
+    def entry(self) -> Entry:
+        """Where and with what it begins on this machine."""
+        output, errors = ("" if path is None else os.path.abspath(path) for path in (self.output, self.errors))
+        return Entry(self.environment, os.path.abspath(self.directory), output, errors)
 
     def call(self) -> int:
         """Run it here, for the workers of other executors; return 0, or raise `ExitStatusError`."""
+        entry = self.entry
         with tempfile.NamedTemporaryFile(prefix="flowsched-") as file:
-            arguments = self.arguments("command", Path(file.name))
-            status = subprocess.run(arguments, env={**os.environ, **self.environment}, check=False).returncode
+            arguments = entry.arguments(checked("command", self.words), why=file.name)
+            environment = entry.variables(os.environ)
+            status = subprocess.run(arguments, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+            reason = file.read().decode(errors="replace").strip()
         if status:
-            raise ExitStatusError(f"exit status {status}", status)
+            status = status if status > 0 else 128 - status
+            raise ExitStatusError(_meaning(status, reason), status)
         return 0
 
 
@@ -120,21 +129,60 @@ def command_of(run: Run) -> Command:
     return command
 
 
-def script(run: Run) -> str:
-    """Return the text for ``/bin/sh`` that becomes the command of a run; paths are those of the machine where it runs."""
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+_SHELLS = frozenset(
+    "BASHOPTS BASHPID BASH_COMMAND BASH_SUBSHELL BASH_VERSINFO DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD"
+    " LINENO OPTIND PPID RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID _".split()
+)
+"""Variables that some shells set themselves, or let nobody set."""
+
+
+def script(run: Run, why: str = ":") -> str:
+    """Return the text for ``/bin/sh`` that becomes the command of a run; paths are those of the machine where it runs.
+
+    The environment is in no argument of a process, and set last, so that nothing before the command depends on it.
+
+    Parameters
+    ----------
+    run : Run
+    why : str
+        A line for the shell, which is executed where the command cannot begin; ``$2`` is the reason.
+    """
     command = command_of(run)
-    line = ("/bin/sh", "-c", command.line) if isinstance(command.line, str) else command.line
-    assigned = [f"{name}={value}" for name, value in command.environment.items()]
-    words = checked(str(run.task), [*(["env", *assigned] if assigned else ()), *line])
-    lines = []
+    words = checked(str(run.task), command.words)
+    lines = [f'fail() {{\n{why}\nprintf \'flowsched: %s\\n\' "$2" >&2\nexit "$1"\n}}']
     if command.directory:
-        lines.append(f"cd -- {_path(command.directory)} || exit 126")
+        entered = f"cd -- {_path(command.directory)} >/dev/null 2>&1"
+        lines.append(f"{entered} || {_fail(126, 'cannot enter folder', command.directory)}")
     for stream, path in ((1, command.output), (2, command.errors)):
         if path is not None:
             to = _path(path)
-            lines.append(f'mkdir -p -- "$(dirname -- {to})" && true >>{to} || exit 126; exec {stream}>>{to}')
-    lines.append(f"exec {shlex.join(words)} </dev/null")
+            made = f'(umask 077; mkdir -p -- "$(dirname -- {to})" && : >>{to})'
+            lines.append(f"{made} || {_fail(126, 'cannot write', path)}; exec {stream}>>{to}")
+    lines.append("exec </dev/null")
+    known = []
+    for name, value in command.environment.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise InputError(
+                f"task {run.task!r}: environment: a name and a text for a shell expected, got {quoted(name)}"
+            )
+        if name in _SHELLS:
+            known.append(f"{name}={value}")
+        else:
+            lines.append(f"export {name}={shlex.quote(value)}")
+    program = words[0]
+    found = f"[ -e {_path(program)} ]" if "/" in program else f"command -v -- {_path(program)} >/dev/null"
+    lines.append(f"{found} || {_fail(127, 'command not found:', program)}")
+    if "/" in program:
+        path = _path(program)
+        lines.append(f"[ -x {path} ] && [ ! -d {path} ] || {_fail(126, 'permission denied:', program)}")
+    lines.append(f"exec {shlex.join([*(['/usr/bin/env', *known] if known else ()), *words])}")
     return "\n".join(lines) + "\n"
+
+
+def _fail(status: int, what: str, name: str | os.PathLike[str]) -> str:
+    return f"fail {status} {shlex.quote(f'{what} {os.fspath(name)}')}"
 
 
 def _path(path: str | os.PathLike[str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -208,8 +208,12 @@ def _demand(known: Sequence[str], what: str, value: Any) -> dict[str, float]:
 
 
 def _texts(what: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) and "\0" not in one for one in value.values()):
-        raise InputError(f"{what}: texts by name expected, got {quoted(value)}")
+    for name, one in mapping(what, value).items():  # no error shows a value, which may be a secret
+        if not name or "=" in name or "\0" in name:
+            raise InputError(f"{what}: a name without = expected, got {quoted(name)}")
+        if not isinstance(one, str) or "\0" in one:
+            kind = "a NUL in it" if isinstance(one, str) else f"{type(one).__name__} in place of one"
+            raise InputError(f"{what}: texts by name expected, got {kind}: {quoted(name)}")
     return dict(value)
 
 

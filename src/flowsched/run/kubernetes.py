@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from flowsched.boundary import private
 from flowsched.boundary.validate import number
 from flowsched.run.adapter import Adapter, Held, recorded
 from flowsched.run.command import Command
@@ -232,7 +233,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         """Append the log of a pod to a file, and tell its end."""
         try:
             log = await self._api.call(self._api.request, "GET", f"{path}/log")
-            with open(output, "ab") as file:
+            with open(output, "ab", opener=private.opener) as file:
                 file.write(log)
         except (KubernetesError, OSError) as error:
             LOGGER.warning("log of %s: %s", path, error)

@@ -1,7 +1,8 @@
 """Processes on this machine.
 
-A run is a shell that starts the command, waits for it, and writes its exit status into a file.  The shell is on record, by
-pid, start time and a token in its environment, before it may start anything: see `flowsched.hrm.agent.processes`.  So a
+A run is a shell that starts the command, waits for it, and writes its exit status into a file.  The command has a process group
+of its own in the shell's session, so one that kills its group has failed, and is not lost.  The shell is on record, by pid,
+start time and a token in its environment, before it may start anything: see `flowsched.hrm.agent.processes`.  So a
 driver that was killed has a successor that finds every run: one that goes on is watched from then on, and one that has
 ended meanwhile has left its exit status.
 
@@ -14,6 +15,7 @@ Linux only.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import signal
 import socket
@@ -23,10 +25,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from flowsched.boundary import control_groups
+from flowsched.boundary import control_groups, private
 from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import InputError, TimeLimitError
-from flowsched.hrm.agent.processes import Family, boot_id, end, hold, signal_group, start_time
+from flowsched.hrm.agent.commands import checked
+from flowsched.hrm.agent.processes import Family, boot_id, end, hold, signal_session, start_time
 from flowsched.run.adapter import Adapter, Folder, Held
 from flowsched.run.command import ExitStatusError, command_of, outcome
 from flowsched.run.executor import Failed, Run, Told
@@ -115,11 +118,18 @@ class LocalExecutor(Adapter[_Process]):
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         command = command_of(run)
-        environment = {**os.environ, **command.environment}
+        entry = command.entry
         if "gpu" in self.capacity:
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, run.devices))
+            devices = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, run.devices))}
+            entry = dataclasses.replace(entry, environment={**command.environment, **devices})
+        line, status = checked(str(run.task), command.words), str(self._folder.file(run, "status"))
         group = None if self._groups is None else self._groups.of(run)
-        held = hold(command.arguments(run.task, self._folder.file(run, "status")), (), environment)
+        try:
+            os.close(private.opener(status, os.O_CREAT | os.O_WRONLY))
+            held = hold(line, (), os.environ, entry, status)
+        except BaseException:
+            self._folder.file(run, "status").unlink(missing_ok=True)
+            raise
         try:
             if self._groups is not None:
                 self._groups.enter(run, held.process.pid)
@@ -181,8 +191,7 @@ class LocalExecutor(Adapter[_Process]):
     async def _stop(self, process: _Process) -> None:
         """End the processes of a run; the end of the shell is noticed as ever."""
         family = process.family
-        if start_time(family.pid) == family.start:
-            signal_group(family.pid, signal.SIGTERM)
+        await asyncio.to_thread(signal_session, family, signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._hurried.wait(), self.grace)
         if process.fd >= 0:
@@ -191,12 +200,13 @@ class LocalExecutor(Adapter[_Process]):
     async def _finish(self, process: _Process, gone: bool = False) -> None:
         """Tell the end of a run, after what is left of it has been ended."""
         short = False if gone else await self._end(process, _clear)
-        if process.child is not None:
-            process.child.wait()
-        run, status = process.run, None
-        with suppress(OSError, ValueError):
-            status = int(self._folder.file(run, "status").read_text())
-        told = outcome(run, status, process.stopped)
+        code = -1 if process.child is None else process.child.wait()
+        run, reason, written = process.run, "", ""
+        with suppress(OSError):
+            reason, _, written = self._folder.file(run, "status").read_text().rstrip("\n").rpartition("\n")
+        # A shell that has ended by itself had the command's status, also where the disk did not take it.
+        status = int(written) if written.isdigit() else code if code >= 0 else None
+        told = outcome(run, status, process.stopped, reason=reason)
         if short and isinstance(told, Failed):
             why = f"task {run.task!r} needed more memory than it asked for: its control group has no more"
             told = Failed(run.number, ExitStatusError(why, 128 + signal.SIGKILL))

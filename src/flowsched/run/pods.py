@@ -23,6 +23,9 @@ SCHEDULER = "flowsched"
 DRIVER, RECORD = "flowsched/driver", "flowsched/run"
 """The label with the name of the driver that has made a pod, and the annotation with the record of its run."""
 
+_WHY = """>/dev/termination-log printf '%s' "$2" """
+"""Keeps the reason why a command cannot begin, for `verdict`."""
+
 _LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
 """How reasons begin with which the node's kubelet, not the pod itself, ended it."""
 
@@ -102,7 +105,7 @@ def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
         pod: dict[str, Any] = json.loads(json.dumps(run.payload))
     else:
         command = run.payload if isinstance(run.payload, Command) else Command(run.payload)
-        text = script(Run(run.number, run.task, run.machine, payload=replace(command, output=None, errors=None)))
+        text = script(Run(run.number, run.task, run.machine, payload=replace(command, output=None, errors=None)), _WHY)
         asks = {"cpu": f"{ceil(1000 * run.demand.get('cpu', 0))}m", "memory": f"{ceil(run.demand.get('mem', 0))}Mi"}
         gpus = {"nvidia.com/gpu": str(ceil(run.demand["gpu"]))} if run.demand.get("gpu") else {}
         share = {"requests": asks | gpus, "limits": gpus}
@@ -128,9 +131,9 @@ def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
     if status["phase"] != "Failed":
         return Ended(run.number, 0)
     codes = [each.get("state", {}).get("terminated", {}) for each in status.get("containerStatuses") or ()]
-    bad = [code["exitCode"] for code in codes if code.get("exitCode")]
+    bad = [(code["exitCode"], code.get("message") or "") for code in codes if code.get("exitCode")]
     reason = status.get("reason") or ""
     if bad and not reason:
-        return outcome(run, bad[0], False)
+        return outcome(run, bad[0][0], False, reason=" ".join(bad[0][1].split()))
     error = KubernetesError(f"task {run.task!r}: its pod failed: {reason} {status.get('message') or ''}")
     return Failed(run.number, error, lost=reason.startswith(_LOST))

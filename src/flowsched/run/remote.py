@@ -3,11 +3,12 @@
 import shlex
 from collections.abc import Iterable, Sequence
 
-__all__ = ["BECOME", "exchange"]
+__all__ = ["BECOME", "WHY", "exchange"]
 
 _SCRIPT = r"""
+mask=$(umask)
 umask 077
-cd && mkdir -p "$folder" && cd "$folder" || exit 3
+cd && mkdir -p "$folder" && cd "$folder" && chmod 700 . || exit 3
 exec 9>lock
 flock -w 20 9 || exit 4
 read -r boot </proc/sys/kernel/random/boot_id
@@ -33,17 +34,22 @@ alive() {
     [ "$since" = "$boot" ] && look_at "$pid" && [ "$start" = "$begun" ] && [ "$state" != Z ] && [ "$state" != X ]
 } 2>/dev/null
 
-# Kill all processes of run $1, of which the first was $pid; return 1 if some do not end.
+# Kill all processes of run $1; return 1 if some do not end.
 sweep() {
     for try in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         found=$(grep -lszxF -e "FLOWSCHED_CONTAINER=$PWD/$1" /proc/[0-9]*/environ | tr -dc '0-9\n')
-        # A session's number is not used again as long as it has a process.
-        if [ "$since" = "$boot" ] && { ! look_at "$pid" || [ "$start" = "$begun" ]; }; then
-            for other in /proc/[0-9]*; do
-                other=${other#/proc/}
-                look_at "$other" && [ "$session" = "$pid" ] && [ "$state" != Z ] && [ "$state" != X ] && found="$found $other"
-            done
-        fi
+        sessions=
+        for file in claim task; do
+            leader=0 first=0 since=
+            [ ! -e "$1/$file" ] || read -r leader first since <"$1/$file"
+            # A session's number is not used again as long as it has a process.
+            [ "$since" = "$boot" ] && { ! look_at "$leader" || [ "$start" = "$first" ]; } && sessions="$sessions $leader "
+        done
+        for other in ${sessions:+/proc/[0-9]*}; do
+            other=${other#/proc/}
+            look_at "$other" && [ "$state" != Z ] && [ "$state" != X ] || continue
+            case $sessions in *" $session "*) found="$found $other" ;; esac
+        done
         [ -n "$found" ] || return 0
         kill -s KILL $found 2>/dev/null
         sleep 0.05
@@ -62,6 +68,9 @@ stop() { # RUN: one that nothing has claimed never begins
     [ -e "$1/record" ] || return
     echo 0 0 0 >"$1/none" && ln "$1/none" "$1/claim" 2>/dev/null
     alive "$1" && kill -s TERM -- "-$pid" 2>/dev/null
+    leader=0 first=0 since=
+    [ ! -e "$1/task" ] || read -r leader first since <"$1/task"
+    [ "$since" = "$boot" ] && look_at "$leader" && [ "$start" = "$first" ] && kill -s TERM -- "-$leader" 2>/dev/null
 }
 
 end() { # RUN
@@ -77,11 +86,12 @@ states() {
         run=${run%/}
         [ -e "$run/record" ] || continue
         if [ ! -e "$run/claim" ]; then
-            FLOWSCHED_CONTAINER=$PWD/$run setsid /bin/sh -c "$become" "$PWD/$run" </dev/null >/dev/null 2>&1 9>&- &
+            FLOWSCHED_CONTAINER=$PWD/$run setsid /bin/sh -c "$become" "$PWD/$run" "$mask" </dev/null >/dev/null 2>&1 9>&- &
         elif ! alive "$run" && { [ -e "$run/swept" ] || { sweep "$run" && : >"$run/swept"; }; }; then
-            status=none
+            status=none why=
             [ ! -e "$run/status" ] || read -r status <"$run/status"
-            echo "$run over $status"
+            [ ! -e "$run/why" ] || read -r why <"$run/why"
+            printf '%s\n' "$run over $status${why:+ $why}"
             continue
         fi
         echo "$run there"
@@ -105,19 +115,35 @@ records() {
 """
 """Functions for one exchange.  Settings: `folder`; `me`, the driver; `turn`, the number of the exchange; `become`."""
 
-BECOME = """
+ENTER = """
+boot=$1 mask=$2
+read -r stat </proc/$$/stat && set -- ${stat##*) } && echo "$$ ${20} $boot" >"$0/task" || exit 126
+umask "$mask"
+. "$0/script"
+"""
+"""The process that becomes the command, in a session of its own: a command that kills its group does not reach who waits for it.
+
+Its arguments are the folder of the run, the id of this boot, and the umask.
+"""
+
+BECOME = f"""
 cd -- "$0" && read -r stat </proc/$$/stat && read -r boot </proc/sys/kernel/random/boot_id || exit
-set -- ${stat##*) }
-echo "$$ ${20} $boot" >claim.$$ && ln claim.$$ claim || exit
+mask=${{1:-077}}
+set -- ${{stat##*) }}
+echo "$$ ${{20}} $boot" >claim.$$ && ln claim.$$ claim || exit
 trap : TERM
-(cd; exec /bin/sh "$0/script")
+(cd; exec setsid /bin/sh -c {shlex.quote(ENTER)} "$0" "$boot" "$mask")
 status=$?
 echo $status >status.new && mv -f status.new status
 """
-"""The process that may become the command of a run, if the claim is its own; its argument is the folder of the run.
+"""The process that waits for the command of a run, if the claim is its own.
 
-It outlives a SIGTERM to its group, so that the command has its time to end.
+Its arguments are the folder of the run and the umask of the login.  It outlives a SIGTERM to its group, so that the command has
+its time to end.
 """
+
+WHY = """>"$0/why" printf '%s\\n' "$2" """
+"""Keeps the reason why a command cannot begin; for `flowsched.run.command.script`."""
 
 
 def exchange(folder: str, me: str, turn: int, acts: Iterable[Sequence[str]]) -> str:

@@ -20,11 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
+from flowsched.boundary import private
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import number
 from flowsched.run import slurmctl
 from flowsched.run.adapter import Adapter, Folder, Held
-from flowsched.run.command import outcome, script
+from flowsched.run.command import CANNOT, outcome, script
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 from flowsched.run.slurmctl import NoAnswerError, SlurmError
 
@@ -91,7 +92,7 @@ class SlurmExecutor(Adapter[_Job]):
         records = self._folder.open()
         name = self._folder.path / "name"
         if not name.exists():
-            replace(name, f"flowsched-{uuid4().hex}".encode())
+            replace(name, f"flowsched-{uuid4().hex}", private.MODE)
         self._name = name.read_text()
         for path in self._folder.path.glob(".*.tmp"):  # what a driver that was killed had not written whole
             path.unlink()
@@ -106,7 +107,7 @@ class SlurmExecutor(Adapter[_Job]):
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        text = "#!/bin/sh\n" + script(run)
+        text = f"#!/bin/sh\n{slurmctl.CONTROL}\n{script(run, slurmctl.WHY)}"
         job = self.held[run.number] = _Job(run)
         self.later(self._submit(job, text))
 
@@ -188,6 +189,14 @@ class SlurmExecutor(Adapter[_Job]):
         there = {node: one for node, one in {**self.machines, **nodes}.items() if node in usable or node in used}
         self.show(there, there.keys() - usable)
 
+    async def _fail(self, job: _Job, status: int) -> None:
+        """Tell that a job has failed; where it could not run its command, its comment says why."""
+        reason = ""
+        if status in CANNOT:
+            with suppress(SlurmError):
+                reason = await slurmctl.reason(job.id)
+        self.finish(job, outcome(job.run, status, False, reason=reason))
+
     def _see(self, job: _Job, state: str, code: int, reason: str, unused: bool) -> None:
         """Take note of the state of a job."""
         number = job.run.number
@@ -205,7 +214,7 @@ class SlurmExecutor(Adapter[_Job]):
             self.finish(job, Stopped(number))
         elif state == "FAILED" and code:
             status = os.waitstatus_to_exitcode(code)
-            self.finish(job, outcome(job.run, status if status > 0 else 128 - status, False))
+            self.later(self._fail(job, status if status > 0 else 128 - status))
         elif state in _FAILED or state in _LOST:
             error = SlurmError(f"task {job.run.task!r}: job {job.id} ended as {state} ({reason})")
             self.finish(job, Failed(number, error, lost=state in _LOST))

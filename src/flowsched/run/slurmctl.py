@@ -12,7 +12,27 @@ from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import FlowschedError
 from flowsched.run.executor import Run
 
-__all__ = ["NoAnswerError", "SlurmError", "cancel", "hold", "jobs", "nodes", "release", "submit"]
+__all__ = [
+    "CONTROL",
+    "WHY",
+    "NoAnswerError",
+    "SlurmError",
+    "cancel",
+    "hold",
+    "jobs",
+    "nodes",
+    "reason",
+    "release",
+    "submit",
+]
+
+CONTROL = "flowsched_control=$(command -v scontrol)"
+"""The first line of a batch script: a command's own PATH may have no scontrol."""
+
+_REASON = "flowsched: "
+
+WHY = f"""\"$flowsched_control\" update "JobId=$SLURM_JOB_ID" "Comment={_REASON}$2" >/dev/null 2>&1"""
+"""Keeps the reason why a command cannot begin, as the comment of its job; for `flowsched.run.command.script`."""
 
 _USABLE = {"idle", "mixed", "allocated", "completing", "planned"}
 """States of nodes that take jobs, without the mark for power saving; a node that does not answer has an asterisk."""
@@ -37,6 +57,12 @@ async def submit(run: Run, text: str, name: str, partition: Sequence[str]) -> st
     words += [f"--job-name={name}", f"--comment={run.task!r}"[:200], "--output=/dev/null", *partition]
     words += [f"{option}{ceil(run.demand[what])}" for what, option in _DEMAND.items() if run.demand.get(what)]
     return (await _call(words, text)).strip().partition(";")[0]
+
+
+async def reason(id: str) -> str:
+    """Return the reason why a job could not run its command, "" if it said none."""
+    comment = (await _call(["squeue", "-h", "-t", "all", "-j", id, "-o", "%k"])).strip()
+    return comment.removeprefix(_REASON) if comment.startswith(_REASON) else ""
 
 
 async def release(ids: Sequence[str]) -> None:

@@ -29,7 +29,7 @@ from flowsched.run.adapter import record as to_record
 from flowsched.run.adapter import recorded
 from flowsched.run.command import outcome, script
 from flowsched.run.executor import Run, Stopped, Told
-from flowsched.run.remote import exchange
+from flowsched.run.remote import WHY, exchange
 
 if TYPE_CHECKING:
     from asyncssh import SSHClientConnection
@@ -154,7 +154,7 @@ class SSHExecutor:
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        host, text = self._hosts[str(run.machine)], script(run)
+        host, text = self._hosts[str(run.machine)], script(run, WHY)
         if "gpu" in host.capacity:
             text = f"export CUDA_VISIBLE_DEVICES={','.join(map(str, run.devices))}\n{text}"
         name = f"{self._me}-{run.number}"
@@ -316,7 +316,8 @@ class SSHExecutor:
             host.news.set()
         else:
             why = f"host {host.name} cannot keep its record" if state == "refused" else "its processes were killed"
-            self._tell(outcome(run, int(status) if status.isdigit() else None, held.stopped, why))
+            code, _, reason = status.partition(" ")
+            self._tell(outcome(run, int(code) if code.isdigit() else None, held.stopped, why, reason))
 
     def _come(self, host: _Host, has: str) -> None:
         """Take note of an answer; a host is a machine once nothing is left there that the driver does not know."""

@@ -35,7 +35,7 @@ from flowsched._guard import Exclusive, interruptible
 from flowsched.boundary.validate import ordered
 from flowsched.exceptions import ConcurrentUseError, DuplicateIdError, InputError, UnknownIdError
 from flowsched.hrm.agent.cgroups import Cgroups
-from flowsched.hrm.agent.commands import Ended, checked, command_of
+from flowsched.hrm.agent.commands import Ended, Prepared, command_of, prepared
 from flowsched.hrm.agent.custody import default_folder
 from flowsched.hrm.agent.launcher import Launcher
 from flowsched.hrm.containers import Admission, Container, Outcome
@@ -103,7 +103,7 @@ class Agent:
         length: int | None = None,
         most: int | None = None,
         negotiator: Negotiator | None = None,
-        command: Callable[[str], Sequence[str]] | None = None,
+        command: Callable[[str], Sequence[str] | Prepared] | None = None,
         cgroups: Cgroups | None = None,
         run_times: RunTimes | None = None,
         state: str | os.PathLike[str] | None = None,
@@ -118,12 +118,12 @@ class Agent:
             name_of("units: id", str(unit.id)): StackedQueue(unit, length=length, most=most) for unit in units
         }
         self._transfer = TransferQueue(list(self.queues.values()))
-        self._held: dict[str, Sequence[str]] = {}  # by container in the transfer queue
+        self._held: dict[str, Prepared | Ended] = {}  # by container in the transfer queue
         self._run_times = RunTimes() if run_times is None else run_times
         self._negotiator, self._command = negotiator, command
         self._calls = Exclusive("Agent")
         self._pid = os.getpid()
-        self._commands: dict[str, Sequence[str] | Ended] = {}  # by container in a queue
+        self._commands: dict[str, Prepared | Ended] = {}  # by container in a queue
         self._unit_of: dict[str, str] = {}  # container in queues[_unit_of[id]]; the same keys as _commands
         self._over: list[Ended] = []
         """Ended, but still in their queues: containers that could not be started, or had ended when they were evicted."""
@@ -158,7 +158,7 @@ class Agent:
 
     # -- arrivals -----------------------------------------------------------------------------------------------
 
-    def submit(self, unit: str | None, container: Container, command: Sequence[str]) -> Admission:
+    def submit(self, unit: str | None, container: Container, command: Sequence[str] | Prepared) -> Admission:
         """Submit a container to a unit: its process starts, or it waits, or the queue refuses it.
 
         The next `step` reports one that cannot be started.  Without a unit the machine's transfer queue chooses the one
@@ -167,7 +167,7 @@ class Agent:
         with self._call():
             return self._submit(unit, container, command) if unit is not None else self._pass_on(container, command)
 
-    def _pass_on(self, container: Container, command: Sequence[str]) -> Admission:
+    def _pass_on(self, container: Container, command: Sequence[str] | Prepared) -> Admission:
         id, container, line = self._checked(container, command)
         self._collect_ended()
         self._held[id] = line
@@ -192,21 +192,21 @@ class Agent:
         if not isinstance(container, Container):
             raise InputError(f"container: a Container expected, got {container!r}")
         id = name_of("container: id", str(container.id))
-        line = command if isinstance(command, Ended) else checked(id, command)
+        line = command if isinstance(command, Ended) else prepared(id, command)
         if id in self._commands or id in self._held:
             raise DuplicateIdError(f"container {id!r} is already there")
         if container.duration == math.inf:
             container = replace(container, duration=self._run_times.expect(container.job))
         return id, container, line
 
-    def _submit(self, unit: str, container: Container, command: Sequence[str] | Ended) -> Admission:
+    def _submit(self, unit: str, container: Container, command: Sequence[str] | Prepared | Ended) -> Admission:
         if unit not in self.queues:
             raise UnknownIdError(f"unknown unit {unit!r}")
-        id, container, command = self._checked(container, command)
+        id, container, line = self._checked(container, command)
         self._collect_ended()
         admission = self.queues[unit].submit(container, time.monotonic())
         if admission.outcome in (Outcome.STARTED, Outcome.QUEUED):
-            self._commands[id], self._unit_of[id] = command, unit
+            self._commands[id], self._unit_of[id] = line, unit
             self._carry_out(unit, admission)
         return admission
 
@@ -313,7 +313,9 @@ class Agent:
         with self._call():
             self._heartbeat(self._negotiator, self._command, start)
 
-    def _heartbeat(self, negotiator: Negotiator, command: Callable[[str], Sequence[str]], start: bool) -> None:
+    def _heartbeat(
+        self, negotiator: Negotiator, command: Callable[[str], Sequence[str] | Prepared], start: bool
+    ) -> None:
         waiting = [
             str(c.id) for queue in self.queues.values() for c in queue.waiting if str(c.id) not in self._launcher
         ]

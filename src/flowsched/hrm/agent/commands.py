@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from flowsched.boundary.validate import ordered
 from flowsched.exceptions import InputError, StoreError
+from flowsched.hrm.agent.processes import Entry
 
-__all__ = ["NOT_STARTED", "Ended", "checked", "command_of"]
+__all__ = ["NOT_STARTED", "Ended", "Prepared", "checked", "command_of", "prepared"]
 
 NOT_STARTED: Final = 127
 """Exit status of a container that could not be started, as in a shell."""
@@ -34,14 +35,28 @@ class Ended:
     error: str = ""
 
 
-def command_of(command: Callable[[str], Sequence[str]], id: str) -> Sequence[str] | Ended:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A command line, and where and with what it begins."""
+
+    line: Sequence[str]
+    entry: Entry = field(default_factory=Entry)
+
+
+def command_of(command: Callable[[str], Sequence[str] | Prepared], id: str) -> Prepared | Ended:
     """Return the command of a container, or its end if there is none: one bad task must not keep all others from starting."""
     try:
-        return checked(id, command(id))
+        return prepared(id, command(id))
     except StoreError:  # the store is away, not the command
         raise
     except Exception as error:
         return Ended(id, NOT_STARTED, f"has no command: {error!r}")
+
+
+def prepared(id: str, command: Any) -> Prepared:
+    """Return a command of a container, with its line checked."""
+    known = command if isinstance(command, Prepared) else Prepared(command)
+    return Prepared(checked(id, known.line), known.entry)
 
 
 def checked(id: str, command: Any) -> tuple[str, ...]:

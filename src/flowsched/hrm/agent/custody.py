@@ -15,14 +15,13 @@ import fcntl
 import hashlib
 import json
 import os
-import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from flowsched.boundary import control_groups
+from flowsched.boundary import control_groups, private
 from flowsched.exceptions import InputError
 from flowsched.hrm.agent.folder_lock import FolderLock
 from flowsched.hrm.agent.processes import Family, boot_id, end
@@ -54,7 +53,7 @@ class Custody:
     """
 
     def __init__(self, base: Path, key: str | None = None) -> None:
-        _prepare(base)
+        private.folder("state", base)
         mine = base / (uuid4().hex if key is None else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest())
         self._boot = boot_id()
         # One agent begins at a time, so a locked folder belongs to a live one.
@@ -63,7 +62,7 @@ class Custody:
             fcntl.flock(turn, fcntl.LOCK_EX)
             for folder in sorted(base.iterdir()):
                 self._inherit(folder)
-            mine.mkdir(mode=0o700, exist_ok=True)
+            private.made(mine)
             lock = FolderLock.take(mine)
             if lock is None:
                 raise InputError(f"state: another agent of this machine is at work, see {mine}")
@@ -97,7 +96,8 @@ class Custody:
         }
         path = self.folder / f"{family.token}.json"
         # A record that was not completed is of a process that was not released.
-        (path.with_suffix(".new")).write_text(json.dumps(record))
+        with open(path.with_suffix(".new"), "w", opener=private.opener) as file:
+            file.write(json.dumps(record))
         os.replace(path.with_suffix(".new"), path)
 
     def remove(self, family: Family) -> None:
@@ -115,14 +115,6 @@ class Custody:
         """Remove the folder, after all containers have ended."""
         _remove(self.folder)
         self._lock.release()
-
-
-def _prepare(base: Path) -> None:
-    """Make the folder; InputError unless it is this user's and no other may write into it."""
-    base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = os.stat(base, follow_symlinks=False)
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
-        raise InputError(f"state: a folder of this user's, where no other may write, expected: {base}")
 
 
 def _read(path: Path) -> dict[str, Any]:

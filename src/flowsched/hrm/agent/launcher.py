@@ -18,7 +18,7 @@ from pathlib import Path
 from flowsched._guard import interruptible
 from flowsched.exceptions import FlowschedError
 from flowsched.hrm.agent.cgroups import Cgroups
-from flowsched.hrm.agent.commands import NOT_STARTED, Ended
+from flowsched.hrm.agent.commands import NOT_STARTED, Ended, Prepared
 from flowsched.hrm.agent.custody import Custody
 from flowsched.hrm.agent.processes import Family, Held, end, hold, signal_group
 from flowsched.hrm.units import ResourceUnit
@@ -91,7 +91,7 @@ class Launcher:
         """Wait at most `timeout` seconds (None: for ever) for a first process to end; return its container, and any other like it."""
         return [key.data for key, _ in self._selector.select(timeout)]
 
-    def start(self, unit: ResourceUnit, id: str, command: Sequence[str]) -> Ended | None:
+    def start(self, unit: ResourceUnit, id: str, command: Prepared) -> Ended | None:
         """Start a container; return its end if that failed."""
         environment = {**os.environ}
         if unit.gpu is not None:
@@ -99,7 +99,7 @@ class Launcher:
         held: Held | None = None
         fd = -1
         try:
-            held = hold(command, unit.cpus, environment)
+            held = hold(command.line, unit.cpus, environment, command.entry)
             group = None if self._cgroups is None else self._cgroups.group(unit, id)
             if self._cgroups is not None:
                 self._cgroups.enter(unit, id, held.process.pid)

@@ -1,7 +1,8 @@
 """Processes of containers: started, recognised, and ended together.
 
-A container's first process waits at a gate until it is released; it ends there if the agent dies.  So it is recorded before
-it can do anything.
+A container's first process is a shell that waits at a gate until it is released; it ends there if the agent dies.  So it is
+recorded before it can do anything.  The command's own environment is set as it begins, so that nothing before it or around it
+depends on a PATH or a library that is meant for the command.
 A process is identified by its pid and its start time; another process may have the same pid later.
 Signals go through a descriptor of the process, which is checked after it was opened, so that the pid's next owner gets none.
 The processes of a container are its first one; the session of that, for as long as that process holds the session's number;
@@ -21,13 +22,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 from flowsched.exceptions import TimeLimitError
 
-__all__ = ["TOKEN", "Family", "Held", "boot_id", "end", "hold", "signal_group", "start_time"]
+__all__ = ["TOKEN", "Entry", "Family", "Held", "boot_id", "end", "hold", "signal_group", "signal_session", "start_time"]
 
 TOKEN = "FLOWSCHED_CONTAINER"
 """Environment variable that marks the processes of a container."""
@@ -35,23 +36,126 @@ TOKEN = "FLOWSCHED_CONTAINER"
 _LOOKS = 20
 """Empty looks in a row that suffice on a machine where other processes end all the time."""
 
+_OWN = "FLOWSCHED_SET_"
+"""How variables begin that carry the command's own ones, as NAME=value, past the programs before it."""
+
 _GATE = """
+read -r go || exit 125
+exec "$@" </dev/null
+"""
+"""Waits to be released, and becomes its arguments."""
+
+_WRAPPER = """
+exec 3>&2 2>/dev/null
+read -r go || exit 125
+trap : TERM
+"$@" </dev/null 2>&3 3>&-
+status=$?
+echo "$status" >>"$0"
+exit "$status"
+"""
+"""Waits to be released, runs its arguments, and appends their exit status to a file.
+
+It calls no program, so that its environment does not matter.  It outlives a SIGTERM, so that the command has its time to end.
+"""
+
+_ENTER = """
 import os, sys, _signal
-gate, cpus, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-if not os.read(gate, 1):
-    os._exit(125)
-os.close(gate)
+why, cpus, folder, output, errors, *command = sys.argv[1:]
+environment, own = {}, []
+for name, value in os.environ.items():
+    if name.startswith("FLOWSCHED_SET_"):
+        own.append(value.partition("=")[::2])
+    else:
+        environment[name] = value
+def fail(status, reason):
+    reason = f"{reason}"
+    if why:
+        with open(why, "w", errors="surrogateescape") as file:
+            file.write(" ".join(reason.split()) + "\\n")
+    if not why or errors:
+        os.write(2, f"flowsched: {reason}\\n".encode(errors="surrogateescape"))
+    os._exit(status)
 try:
+    # Signals to its group do not reach the shell that waits for it.
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
     if cpus:
         os.sched_setaffinity(0, [int(cpu) for cpu in cpus.split(",")])
-    # What an interpreter ignores a program expects at its default.
-    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
-    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
-    os.execvp(command[0], command)
-except (OSError, ValueError) as error:
-    os.write(2, f"flowsched: {command[0]!r} cannot be run: {error}\\n".encode(errors="replace"))
-    os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+except OSError as error:
+    fail(126, f"cannot be bound to CPUs {cpus}: {error.strerror}")
+for path, stream in ((output, 1), (errors, 2)):
+    if path:
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            os.dup2(file, stream)
+            os.close(file)
+        except OSError as error:
+            errors = ""
+            fail(126, f"cannot write {path}: {error.strerror}")
+if folder:
+    try:
+        os.chdir(folder)
+        environment["PWD"] = folder
+    except OSError as error:
+        fail(126, f"cannot enter folder {folder}: {error.strerror}")
+environment.update((name, value) for name, value in own if name != "FLOWSCHED_CONTAINER")
+# What an interpreter ignores a program expects at its default.
+_signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+_signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
+program, refused = command[0], None
+paths = environment.get("PATH", os.defpath).split(":")
+for path in [program] if "/" in program else [f"{path or '.'}/{program}" for path in paths]:
+    try:
+        os.execve(path, command, environment)
+    except ValueError as error:
+        fail(126, f"cannot run {program}: {error}")
+    except OSError as error:
+        if error.errno == 8:  # a script that does not say by what it is to be run
+            command[:1] = ["/bin/sh", path]
+            os.execve("/bin/sh", command, environment)
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            refused = refused or error
+if refused is not None:
+    fail(126, f"cannot run {program}: {refused.strerror}")
+fail(127, f"command not found: {program}")
 """
+"""Becomes a command in its folder, with its files and its environment.  Where it cannot, it says why, in a file or aloud."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where and with what a command begins.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Variables that are added.  No program that runs before the command sees them, and no list of processes shows them.
+    directory : str
+        The absolute path of its folder, or "".
+    output, errors : str
+        Files to which its streams are appended, or "" for this process's.  A file that is not there is its owner's alone.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    directory: str = ""
+    output: str = ""
+    errors: str = ""
+
+    def arguments(self, command: Sequence[str], cpus: Sequence[int] = (), why: str = "") -> list[str]:
+        """Return what becomes the command; the reason why it cannot is written to the file `why`."""
+        bound = ",".join(map(str, cpus))
+        program = [sys.executable, "-I", "-S", "-c", _ENTER]
+        return [*program, why, bound, self.directory, self.output, self.errors, *command]
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment for `arguments`, in which the command's own variables have no effect yet.
+
+        A shell drops variables whose names are none of its own, so these are carried past it, too.
+        """
+        dropped = {name: value for name, value in environment.items() if not (name.isascii() and name.isidentifier())}
+        own = (f"{name}={value}" for name, value in (dropped | dict(self.environment)).items())
+        return {**environment, **{f"{_OWN}{i}": one for i, one in enumerate(own)}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +178,7 @@ class Held:
     def release(self) -> None:
         """Let the process become the command."""
         try:
-            os.write(self._key, b"g")
+            os.write(self._key, b"go\n")
         finally:
             self._close()
 
@@ -90,10 +194,26 @@ class Held:
             os.close(key)
 
 
-def hold(command: Sequence[str], cpus: Sequence[int], environment: Mapping[str, str]) -> Held:
+def hold(
+    command: Sequence[str],
+    cpus: Sequence[int],
+    environment: Mapping[str, str],
+    entry: Entry = Entry(),
+    status: str = "",
+) -> Held:
     """Start the first process of a container, in a session of its own, and keep it at its gate.
 
     It exits with 127 if there is no such program, with 126 if that cannot be run or bound to the CPUs.
+
+    Parameters
+    ----------
+    command : sequence of str
+    cpus : sequence of int
+    environment : mapping of str to str
+    entry : Entry
+    status : str
+        A file.  With it, the first process is a shell that waits for the command, which has a process group of its own.  It
+        appends the exit status to the file, after the reason why the command cannot be run, if so.
 
     Raises
     ------
@@ -103,12 +223,13 @@ def hold(command: Sequence[str], cpus: Sequence[int], environment: Mapping[str, 
     token = uuid4().hex
     gate, key = os.pipe()
     try:
-        allowed = ",".join(map(str, cpus))
+        shell = ["/bin/sh", "-c", *((_WRAPPER, status) if status else (_GATE, "/bin/sh"))]
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _GATE, str(gate), allowed, *command],
+            [*shell, *entry.arguments(command, cpus, status)],
             start_new_session=True,
-            env={**environment, TOKEN: token},
-            pass_fds=(gate,),
+            env={**entry.variables(environment), TOKEN: token},
+            stdin=gate,
+            stderr=None if _is_open(2) else subprocess.DEVNULL,
         )
     except BaseException:
         os.close(key)
@@ -127,6 +248,14 @@ def hold(command: Sequence[str], cpus: Sequence[int], environment: Mapping[str, 
         raise
 
 
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
 def boot_id() -> str:
     """Return the id of this boot; pids and start times are valid within one boot only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -142,6 +271,15 @@ def signal_group(pid: int, number: int) -> None:
     """Signal the process group of a child that was not waited for, so that its pid is still its own."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
+
+
+def signal_session(family: Family, number: int) -> None:
+    """Signal all process groups of the session that the first process of a container has made, while it is there."""
+    if start_time(family.pid) != family.start:
+        return
+    stats = (_stat(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    for group in {stat.group for stat in stats if stat is not None and stat.session == family.pid}:
+        signal_group(group, number)
 
 
 def end(families: Sequence[Family], patience: float = 30.0) -> None:
@@ -179,6 +317,7 @@ class _Stat:
     """Data of a process from /proc."""
 
     state: str
+    group: int
     session: int
     start: int
 
@@ -190,7 +329,7 @@ def _stat(pid: int) -> _Stat | None:
             fields = file.read().rpartition(b") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return _Stat(fields[0].decode(), int(fields[3]), int(fields[19])) if len(fields) > 19 else None
+    return _Stat(fields[0].decode(), int(fields[2]), int(fields[3]), int(fields[19])) if len(fields) > 19 else None
 
 
 def _look(families: Sequence[Family]) -> tuple[set[tuple[int, int]], frozenset[int]]:

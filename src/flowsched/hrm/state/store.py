@@ -13,20 +13,25 @@ A thread inside a transaction cannot begin another one, because it might wait fo
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
-from flowsched.boundary.validate import number
+from flowsched.boundary import private
+from flowsched.boundary.addresses import masked
+from flowsched.boundary.validate import number, quoted
 from flowsched.exceptions import ConcurrentUseError, FlowschedError, InputError, StoreError
+from flowsched.hrm.address import address
 from flowsched.hrm.state.schema import ADDED, LK, TABLES, UNITS_CHANGED
 
 __all__ = ["Store", "among", "given", "packed"]
@@ -91,17 +96,16 @@ class Store:
 
     def __init__(self, url: str = "sqlite://", patience: float = 60.0) -> None:
         number("patience", patience, 0, finite=False)
-        expected = "url: sqlite://, sqlite:///FILE or postgresql://... expected, got"
-        if not isinstance(url, str) or "\0" in url:
-            raise InputError(f"{expected} {url!r}")
         try:
-            parsed = sa.make_url(url)
-        except sa.exc.ArgumentError:
-            raise InputError(f"{expected} {url!r}") from None
+            parsed = sa.make_url(address("url", url))
+        except (sa.exc.ArgumentError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"url: an address of a database expected, got {quoted(url)}") from None
         self.url = url
         self.patience = patience
         self.outages = 0
-        self._name = parsed.render_as_string(hide_password=True)
+        self._name = masked(url)
         self._thread = threading.local()
         self.dialect = parsed.get_backend_name()
         # A database in memory has one connection, so threads take turns.
@@ -115,6 +119,7 @@ class Store:
                 self.engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args=arguments)
                 self._guard = threading.RLock()
             else:
+                _make_file(str(parsed.database))
                 self.engine = sa.create_engine(parsed, connect_args=arguments, pool_timeout=patience)
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
             self._single = self._several = self.engine
@@ -240,7 +245,7 @@ class Store:
         why = lines[0] if lines else type(cause).__name__
         operation = getattr(self._thread, "operation", None) or "a transaction"
         after = "; it may have been done, because the connection was lost during its commit" if unknown else ""
-        return StoreError(f"{operation}: {self._name}: {why}{after}", unknown)
+        return StoreError(f"{operation}: {self._name}: {masked(why)}{after}", unknown)
 
     # -- within a transaction -----------------------------------------------------------------------------------
 
@@ -348,6 +353,15 @@ def _locking(key: sa.Column[Any]) -> sa.Select[Any]:
 def _counting(dialect: str) -> Any:
     new = (sqlite if dialect == "sqlite" else postgresql).insert(LK).values(name=sa.bindparam("name"), next=1)
     return new.on_conflict_do_update(index_elements=[LK.c.name], set_={"next": LK.c.next + 1}).returning(LK.c.next)
+
+
+def _make_file(name: str) -> None:
+    """Make the file of a database, for its owner alone; the files beside it get its permissions."""
+    path = Path(name)
+    if not name.startswith("file:"):
+        private.check_place("url", path)
+        with suppress(OSError):  # it is there, and an open descriptor would end locks; or the database says why not
+            os.close(private.opener(name, os.O_RDWR | os.O_CREAT | os.O_EXCL))
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

@@ -15,20 +15,13 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
+from flowsched.hrm.agent.commands import Prepared
+from flowsched.hrm.agent.processes import Entry
 from flowsched.hrm.state.claims import Status
 from flowsched.hrm.state.schema import JS, RS, RT
 from flowsched.hrm.state.store import Store
 
 __all__ = ["Commands", "jobs", "tasks", "units", "work"]
-
-_SHELL = """
-cd -- "$0" || exit 126
-true >>"$1" || exit 126
-exec >>"$1" 2>&1 </dev/null
-shift
-exec "$@"
-"""
-"""Arguments: the folder, the file of the output, the command."""
 
 
 def work(line: Sequence[str] | str, environment: Mapping[str, str], directory: str = "") -> str:
@@ -50,8 +43,8 @@ class Commands:
     def __init__(self, store: Store, machine: str, output: Path) -> None:
         self.store, self.machine, self.output = store, machine, output
 
-    def __call__(self, id: str) -> list[str]:
-        """Return the command line of a task that starts now; LookupError if its job has none."""
+    def __call__(self, id: str) -> Prepared:
+        """Return the command of a task that starts now; LookupError if its job has none."""
         row = self.store.look(_WORK, id=id)[0]
         if row.work is None:
             raise LookupError(f"job {row.job_id!r} was submitted without a command")
@@ -60,10 +53,9 @@ class Commands:
         told: dict[str, Any] = json.loads(row.work)
         index = id[len(row.job_id) + 1 :]
         own = {"FLOWSCHED_TASK": id, "FLOWSCHED_INDEX": index if index.isdigit() else "0"}
-        environment = [f"{name}={value}" for name, value in (told["environment"] | own).items()]
         line = ["/bin/sh", "-c", told["line"]] if isinstance(told["line"], str) else told["line"]
-        log = self.output / f"{quote(id, safe='')[:200]}.log"
-        return ["/bin/sh", "-c", _SHELL, os.path.abspath(told["directory"]), str(log), "env", *environment, *line]
+        log = str(self.output.absolute() / f"{quote(id, safe='')[:200]}.log")
+        return Prepared(line, Entry(told["environment"] | own, os.path.abspath(told["directory"]), log, log))
 
     def record(self, statuses: Mapping[str, int | None]) -> None:
         """Record exit statuses of tasks of this machine, None for 0."""

@@ -114,7 +114,11 @@ def load_trace(
         if variant is not None and known.variants is not None and variant not in known.variants:
             there = f"; there are: {', '.join(known.variants)}" if known.variants else ""
             raise InputError(f"variant: {known.title} has no {quoted(variant)}{there}")
-        workload = known.read(TraceSource(path), TraceOptions(variant, qos_priority, limit, machines))
+        try:
+            workload = known.read(TraceSource(path), TraceOptions(variant, qos_priority, limit, machines))
+        except (NotADirectoryError, IsADirectoryError):
+            kind = "directory" if path.is_dir() else "file"
+            raise TraceError(f"{path}: a {kind}, which a trace of the format {known.name} is not") from None
     if machines is None:
         return workload
     resources = Resources(workload.resources)
