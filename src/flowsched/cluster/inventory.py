@@ -212,10 +212,14 @@ class Inventory(ChangeLog):
         self.version[row] = 0
         self._rows.give(row)
 
-    def check_devices(self, what: str, capacity: Ints, row: int = -1, machines: int = 1) -> None:
-        """Refuse more devices than a cluster may have, before so many machines come, or one changes."""
-        more = machines * self._devices_of(capacity) - (self._devices_of(self.capacity[row]) if row >= 0 else 0)
-        if more > 0 and self._devices_of(self.total) + more > MOST_IN_ALL:
+    def takes_devices(self, capacity: Ints, machines: int = 1) -> bool:
+        """Return False if the devices of so many more machines are too many for a cluster."""
+        more = machines * self._devices_of(capacity)
+        return not more or self._devices_of(self.total) + more <= MOST_IN_ALL
+
+    def check_devices(self, what: str, capacity: Ints, row: int = -1) -> None:
+        """Refuse more devices than a cluster may have, before a machine comes, or that of a row changes."""
+        if not self.takes_devices(capacity if row < 0 else capacity - self.capacity[row]):
             raise InputError(f"{what}: the devices of all machines would be more than {MOST_IN_ALL}")
 
     def _devices_of(self, capacity: Ints) -> int:
