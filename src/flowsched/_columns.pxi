@@ -6,16 +6,19 @@ cdef enum:      # Inventory
     I_CAPACITY
     I_FREE
     I_DEVICES
+    I_FIRST_DEVICE
+    I_NUM_DEVICES
     I_SLOTS
     I_RUNNING
     I_USABLE
+    I_OVER
     I_RUNNING_AT
     I_DEMAND
     I_PRIORITY
     I_LEVEL
     I_ROWS
     I_RESOURCES
-    I_WIDTH         # devices of a machine
+    I_CELLS         # devices of all machines
     I_LEVELS
     I_CLASSES
     I_DEVICE        # the resource of devices, -1 without one

@@ -7,7 +7,7 @@ Symbols: class c, row r, resource d; x = demand[c, d], f = free[r, d], k = capac
 
 Room
 ----
-The tasks of c that fit on r are the least of floor(f / x) over x > 0.  For d = g they are the whole free devices over those of a task, or
+A machine whose tasks take more of anything than it has (`Inventory.over`) has room for none.  The tasks of c that fit on r are else the least of floor(f / x) over x > 0.  For d = g they are the whole free devices over those of a task, or
 the shares that each device still has.  Where a limit of an adapter's decides on resources, d = g alone counts.  A machine has room for none if it takes no tasks,
 if its labels or taints keep the class off, or if it is kept for another class of no worse priority.  Each reason why one more task has no room is a bit
 (`flowsched.cluster.limits`).  Slots are a bit only: the flow counts them.
@@ -149,13 +149,16 @@ cdef object matrix(Py_ssize_t lines, Py_ssize_t width, kind):
 
 cdef struct World:
     Py_ssize_t classes, rows                # all indices are below
-    Py_ssize_t resources, devices, levels, shapes
+    Py_ssize_t resources, levels, shapes
     Py_ssize_t g                            # the resource of devices, -1 without one
     const int64_t *demand                   # by class and resource
     const int64_t *priority                 # by class
     const int64_t *capacity                 # by row and resource
     const int64_t *free                     # by row and resource
-    const int64_t *device                   # by row and device: what is free of it
+    const int64_t *device                   # what is free of each device, machine by machine
+    const int64_t *first                    # by row: where its devices begin
+    const int64_t *devices                  # by row: their number
+    const uint32_t *over                    # by row: bits of what its tasks take more of than there is
     const int64_t *slots                    # by row
     const int64_t *running                  # by row: tasks now
     const int64_t *running_at               # by row and level: tasks of that priority
@@ -178,10 +181,12 @@ cdef int open_world(inventory, World *w) except -1:
     cdef const int64_t *at = columns(inventory)
     cdef const int64_t *shapes = columns(inventory.suitability)
     w.rows, w.classes, w.shapes = min(at[I_ROWS], shapes[S_ROWS]), min(at[I_CLASSES], shapes[S_CLASSES]), shapes[S_SHAPES]
-    w.resources, w.devices, w.levels, w.g = at[I_RESOURCES], at[I_WIDTH], at[I_LEVELS], at[I_DEVICE]
+    w.resources, w.levels, w.g = at[I_RESOURCES], at[I_LEVELS], at[I_DEVICE]
     w.demand, w.priority = <const int64_t *> <size_t> at[I_DEMAND], <const int64_t *> <size_t> at[I_PRIORITY]
     w.capacity, w.free = <const int64_t *> <size_t> at[I_CAPACITY], <const int64_t *> <size_t> at[I_FREE]
     w.device, w.slots = <const int64_t *> <size_t> at[I_DEVICES], <const int64_t *> <size_t> at[I_SLOTS]
+    w.first, w.devices = <const int64_t *> <size_t> at[I_FIRST_DEVICE], <const int64_t *> <size_t> at[I_NUM_DEVICES]
+    w.over = <const uint32_t *> <size_t> at[I_OVER]
     w.running, w.running_at = <const int64_t *> <size_t> at[I_RUNNING], <const int64_t *> <size_t> at[I_RUNNING_AT]
     w.usable, w.version = <const char *> <size_t> at[I_USABLE], <const int64_t *> <size_t> at[I_VERSION]
     w.shape, w.suits = <const int64_t *> <size_t> shapes[S_OF], <const char *> <size_t> shapes[S_SUITS]
@@ -216,14 +221,14 @@ cdef int open_grid(Views views, World *w, classes, rows, Grid *grid) except -1:
 # -- room -----------------------------------------------------------------------------------------------------------
 
 
-cdef inline int64_t room_on_devices(const World *w, int64_t need, const int64_t *device) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef int64_t count = 0
+cdef inline int64_t room_on_devices(int64_t need, const int64_t *device, int64_t devices) noexcept nogil:
+    cdef int64_t i, count = 0
     if need < MICRO:
-        for i in range(w.devices):
-            count += device[i] // need
+        for i in range(devices):
+            if device[i] > 0:
+                count += device[i] // need
         return count
-    for i in range(w.devices):
+    for i in range(devices):
         count += device[i] == MICRO
     return count // (need // MICRO)
 
@@ -237,14 +242,14 @@ cdef inline int64_t room_of(const World *w, int64_t c, int64_t r, bint ruled, ui
     """The tasks of a class that fit on a machine; `why`: the bits of one more.  With `ruled`, resources are a limit's that is asked elsewhere."""
     cdef const int64_t *demand = w.demand + c * w.resources
     cdef const int64_t *free = w.free + r * w.resources
-    cdef int64_t fits = UNLIMITED, count
-    cdef uint32_t bits = 0
+    cdef uint32_t bits = w.over[r]
+    cdef int64_t fits = 0 if bits else UNLIMITED, count
     cdef Py_ssize_t d
     for d in range(w.resources):
         if demand[d] <= 0 or (ruled and d != w.g):
             continue
         if d == w.g:
-            count = room_on_devices(w, demand[d], w.device + r * w.devices)
+            count = room_on_devices(demand[d], w.device + w.first[r], w.devices[r])
         else:
             count = free[d] // demand[d] if free[d] > 0 else 0
         if count < fits:
@@ -615,14 +620,15 @@ cdef inline void fetch(const World *w, int64_t r) noexcept nogil:
     fs_fetch(w.running_at + r * w.levels)
     fs_fetch(w.shape + r)
     fs_fetch(w.usable + r)
+    fs_fetch(w.over + r)
 
 
-cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, int64_t r, there) except? -1:
+cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, int64_t r, there) except -1:
     """The slots open to a class: free ones, and those of tasks that it may displace: none without `level`, and none on the rows in `there`."""
     cdef int64_t seats = w.slots[r] - w.running[r]
     if level != NULL and w.slots[r] < UNLIMITED and (there is None or r not in there):
         seats += worse_of(w, level, c, r)
-    return seats
+    return max(seats, 0)
 
 
 def seats(inventory, classes, rows, bint displacing, refused, /):

@@ -15,6 +15,7 @@ import flowsched as fs
 import flowsched._pairs as _pairs
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster
+from flowsched.cluster._records import over_capacity
 from flowsched.cluster.limits import DOWN
 from flowsched.cluster.model import MICRO, UNLIMITED
 
@@ -41,12 +42,11 @@ def cluster_of(seed: int) -> Cluster:
     inventory = cluster.inventory
     rows, levels = inventory.rows, len(inventory.levels)
     inventory.free[:rows] -= (inventory.capacity[:rows] * gen.choice([0, 0.3, 1, 1.2], (rows, 1))).astype(np.int64)
-    inventory.devices[:rows] = np.minimum(
-        inventory.devices[:rows], gen.choice([0, 300_000, MICRO], inventory.devices[:rows].shape)
-    )
+    inventory.devices[:] -= gen.choice([0, 700_000, MICRO, 1_300_000], inventory.devices.shape)
     inventory.usable[:rows] = gen.random(rows) < 0.8
     inventory.running_at[:rows, :levels] = gen.integers(0, 3, (rows, levels))
     inventory.running[:rows] = inventory.running_at[:rows].sum(axis=1)
+    inventory.over[:rows] = [over_capacity(inventory, row) for row in range(rows)]
     return cluster
 
 

@@ -90,11 +90,12 @@ def test_data_draws_no_more_into_a_rack_than_it_bears() -> None:
     assert sorted(in_racks(sched).values()) == [1, 1, 1]
 
 
-def test_a_running_task_is_adopted_only_where_the_rack_bears_it() -> None:
+def test_a_running_task_is_adopted_whatever_the_rack_bears() -> None:
     sched = cluster(["r", "r"])
-    sched.apply(job("j", 2, 1), fs.TaskStarted(("j", 0), 0))
-    with pytest.raises(fs.InputError, match="does not fit"):
-        sched.apply(fs.TaskStarted(("j", 1), 1))
+    sched.apply(job("j", 3, 1), fs.TaskStarted(("j", 0), 0), fs.TaskStarted(("j", 1), 1))
+    assert not sched.schedule(0.0).placements
+    sched.apply(fs.TaskCompleted(("j", 0)), fs.TaskCompleted(("j", 1)))
+    assert len(sched.schedule(1.0).placements) == 1
 
 
 @settings(max_examples=30, deadline=None)

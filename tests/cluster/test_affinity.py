@@ -88,11 +88,14 @@ def test_a_better_task_displaces_who_must_not_be_near() -> None:
     assert not sched.commit(rnd).conflicts
 
 
-def test_a_running_task_is_adopted_only_in_company_that_it_bears() -> None:
+def test_a_running_task_is_adopted_in_whatever_company() -> None:
     sched = machines(1)
-    sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, apart=1) for i in range(2)]), TaskStarted(0, "m0"))
-    with pytest.raises(InputError, match="does not fit"):
-        sched.apply(TaskStarted(1, "m0"))
+    sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, apart=1) for i in range(3)]))
+    sched.apply(TaskStarted(0, "m0"), TaskStarted(1, "m0"))
+    for left in (1, 0):
+        assert not step(sched)
+        sched.apply(TaskCompleted(left))
+    assert set(step(sched)) == {2}
 
 
 def test_nothing_is_kept_free_for_whom_room_does_not_help() -> None:

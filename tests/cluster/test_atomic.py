@@ -177,24 +177,27 @@ RACKS = [
 KINDS = [fs.Task(name, {"cpu": 1}, kind="k", apart_in_rack=1) for name in "tx"]
 PLAIN = [fs.Task(name, {"cpu": 1}, kind="k") for name in "tx"]
 SHARED = [fs.Task(name, {"gpu": 0.5}) for name in "tx"]
+HUGE = [fs.Task(name, {"cpu": 4e12}) for name in "tx"]
 FULL = [fs.Task(name, {"cpu": 3}) for name in "tx"]
 
 
 @pytest.mark.parametrize(
     ("tasks", "machine", "events", "refused"),
     [
-        (KINDS, "b", [fs.MachineDrained("c"), fs.TaskStarted("x", "a")], 1),
+        (KINDS, "b", [fs.MachineDrained("c"), fs.TaskStarted("x", "a")], None),
         (KINDS, "b", [fs.MachineDrained("c"), fs.TaskStarted("x", "c")], None),
-        (KINDS, "b", [fs.MachineUpdated("c", rack="r"), fs.TaskStarted("x", "c")], 1),
+        (KINDS, "b", [fs.MachineUpdated("c", rack="r"), fs.TaskStarted("x", "c")], None),
         (KINDS, "b", [fs.MachineUpdated("b", rack="s"), fs.TaskStarted("x", "a")], None),
         (KINDS, "b", [fs.TaskCompleted("t"), fs.TaskStarted("x", "a")], None),
-        (KINDS, "b", [fs.MachineAdded("d", {"cpu": 1}, "r"), fs.TaskStarted("x", "d")], 1),
-        (PLAIN, "b", [fs.JobSubmitted("k", [fs.Task("y", {}, kind="k", apart_in_rack=1)]), fs.TaskStarted("y", "a")], 1),
+        (KINDS, "b", [fs.MachineAdded("d", {"cpu": 1}, "r"), fs.TaskStarted("x", "d")], None),
+        (PLAIN, "b", [fs.JobSubmitted("k", [fs.Task("y", {}, kind="k", apart_in_rack=1)]), fs.TaskStarted("y", "a")], None),
         (PLAIN, "b", [fs.JobSubmitted("k", [fs.Task("y", {}, kind="k", apart_in_rack=1)]), fs.TaskStarted("y", "c")], None),
-        (PLAIN, "b", [fs.JobSubmitted("k", [fs.Task("y", {}, kind="k", apart=1)]), fs.TaskStarted("y", "b")], 1),
-        (FULL, "b", [fs.MachineDrained("b"), fs.TaskStarted("x", "b")], 1),
+        (PLAIN, "b", [fs.JobSubmitted("k", [fs.Task("y", {}, kind="k", apart=1)]), fs.TaskStarted("y", "b")], None),
+        (FULL, "b", [fs.MachineDrained("b"), fs.TaskStarted("x", "b")], None),
+        (HUGE, "b", [fs.MachineDrained("b"), fs.TaskStarted("x", "b")], 1),
+        (HUGE, "b", [fs.MachineDrained("b"), fs.TaskStarted("x", "c")], None),
         (FULL, "b", [fs.JobRemoved("j"), fs.JobSubmitted("j", FULL), fs.TaskStarted("x", "b")], None),
-        (FULL, "b", [fs.MachineDrained("b"), fs.MachineUpdated("b", {"cpu": 2})], 1),
+        (FULL, "b", [fs.MachineDrained("b"), fs.MachineUpdated("b", {"cpu": 2})], None),
         (FULL, "b", [fs.TaskRemoved("t"), fs.MachineUpdated("b", {"cpu": 2})], None),
         (FULL, "b", [fs.MachineFailed("b"), fs.TaskStarted("x", "b")], 1),
         (FULL, "b", [fs.TaskRemoved("t"), fs.UserRemoved("u")], 1),
@@ -204,7 +207,8 @@ FULL = [fs.Task(name, {"cpu": 3}) for name in "tx"]
         (FULL, "b", [fs.TaskStarted("x", "c"), fs.TaskCompleted("x", 2), fs.TaskRemoved("x")], 2),
         (FULL, "b", [fs.TaskStarted("x", "c"), fs.TaskStarted("x", "c", run=2), fs.TaskStarted("x", "b")], 2),
         (SHARED, "a", [fs.TaskStarted("x", "a", [0]), fs.TaskStarted("t", "a", [1])], 1),
-        (SHARED, "a", [fs.TaskStarted("t", "a", [0]), fs.MachineUpdated("a", {"cpu": 4, "gpu": 0})], 1),
+        (SHARED, "a", [fs.TaskStarted("t", "a", [0]), fs.MachineUpdated("a", {"cpu": 4, "gpu": 0})], None),
+        (SHARED, "a", [fs.MachineDrained("a"), fs.TaskStarted("x", "a", [9])], None),
         ([fs.Task("t", retries=0), fs.Task("x")], "b", [fs.TaskFailed("t"), fs.TaskRemoved("t")], 1),
         ([fs.Task("t", retries=0), fs.Task("x")], "b", [fs.TaskFailed("t", lost=True), fs.TaskRemoved("t")], None),
         ([fs.Task("t", retries=1), fs.Task("x")], "b", [fs.TaskFailed("t"), fs.TaskRemoved("t")], None),

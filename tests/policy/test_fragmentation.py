@@ -141,7 +141,7 @@ def test_arrays_agree_with_the_definition(machines, kinds, demands, repeat, rand
         return [
             brute_waste(
                 (inventory.free[r] / MICRO).tolist(),
-                (inventory.devices[r, : machines[r][2]] / MICRO).tolist(),
+                (inventory.rooms(r) / MICRO).tolist(),
                 machines[r][3],
                 kinds,
                 repeat,

@@ -314,8 +314,8 @@ class Histories(RuleBasedStateMachine):
             there = [t for t, note in self.tasks.items() if note.machine == m]
             devices = {t: self.tasks[t].devices for t in there}
             assert inventory.running[row] == len(there)
-            assert inventory.devices[row].sum() == inventory.free[row, 2]
-            assert inventory.devices[row].tolist()[: int(book.capacity.get("gpu", 0))] == self._free_devices(
+            assert inventory.rooms(row).sum() == inventory.free[row, 2]
+            assert inventory.rooms(row).tolist()[: int(book.capacity.get("gpu", 0))] == self._free_devices(
                 m, there, devices
             )
             assert (inventory.free[row] >= 0).all() and (inventory.free[row] <= inventory.capacity[row]).all()

@@ -24,9 +24,9 @@ def room(inventory: Inventory, classes: Ints, rows: Ints, ruled: bool = False) -
     for d in [g] * (g >= 0) if ruled else range(inventory.free.shape[1]):
         need = inventory.demand[classes, d][:, None]
         if d == g:
-            devices = inventory.devices[rows]
+            devices = inventory.rooms_of(rows)
             whole = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
-            shares = (devices // np.maximum(need, 1)[:, :, None]).sum(axis=2)
+            shares = (np.maximum(devices, 0) // np.maximum(need, 1)[:, :, None]).sum(axis=2)
             count = np.where(need < MICRO, shares, whole)
         else:
             count = np.maximum(inventory.free[rows, d] // np.maximum(need, 1), 0)
@@ -40,7 +40,8 @@ def room(inventory: Inventory, classes: Ints, rows: Ints, ruled: bool = False) -
     kept = inventory.held_against(classes, rows)
     for bit, shut in ((DOWN, down), (LABEL, ~suits), (SLOTS, full), (HELD, kept)):
         why |= np.where(shut, np.uint32(bit), np.uint32(0))
-    return np.where(down | ~suits | kept, 0, fits), why
+    over = np.broadcast_to(inventory.over[rows], fits.shape)
+    return np.where(down | ~suits | kept | (over != 0), 0, fits), why | over
 
 
 def worse_running(inventory: Inventory, classes: Ints, rows: Ints) -> Ints:
@@ -54,12 +55,12 @@ def seats(
 ) -> Ints:
     free = np.broadcast_to(inventory.slots[rows] - inventory.running[rows], (len(classes), len(rows)))
     if not displacing:
-        return free
+        return np.maximum(free, 0)
     shut = np.zeros(free.shape, np.bool_)
     for i, class_id in enumerate(classes.tolist()):
         shut[i] = np.isin(rows, list(refused.get(class_id, ())))
     limited = np.broadcast_to(inventory.slots[rows] < UNLIMITED, free.shape)
-    return np.where(limited & ~shut, free + worse_running(inventory, classes, rows), free)
+    return np.maximum(np.where(limited & ~shut, free + worse_running(inventory, classes, rows), free), 0)
 
 
 def load(inventory: Inventory, kind: str, classes: Ints, rows: Ints) -> Floats:

@@ -12,6 +12,7 @@ from zlib import crc32
 import numpy as np
 
 import flowsched as fs
+from flowsched.cluster.limits import RESOURCE, SLOTS
 from flowsched.cluster.model import MICRO
 from flowsched.journal import export
 
@@ -70,7 +71,7 @@ def alike(kept) -> list[str]:
 
 
 def check_books(kept) -> None:
-    """The books are those of the tasks, and no machine is over-committed."""
+    """The books are those of the tasks, and it is noted where these take more than there is."""
     cluster, inventory = kept.cluster, kept.cluster.inventory
     places = {task.id: record.machine.id for record in cluster.machines.values() for task in record.tasks}
     assert places == {task.id: cluster.placement(task.id) for task in cluster.tasks.values() if task.place}
@@ -80,17 +81,19 @@ def check_books(kept) -> None:
         assert cluster.by_row[row] is record and not (record.failed and record.tasks)
         assert inventory.usable[row] == (not (record.failed or record.drained))
         free = inventory.capacity[row].tolist()
-        devices = [MICRO if g >= 0 and i < free[g] // MICRO else 0 for i in range(inventory.devices.shape[1])]
+        rooms = inventory.rooms(row).tolist()
+        devices = [MICRO if i < free[g] // MICRO else 0 for i in range(len(rooms))]
         for task in record.tasks:
             assert cluster.tasks[task.id] is task and task.place.row == row and not task.gone
             assert inventory.tasks.row[task.index] == row and inventory.tasks.turn[task.index] == task.turn
             free = [have - need for have, need in zip(free, task.group.cls.demand.tolist(), strict=True)]
             for device in task.place.devices:
                 devices[device] -= inventory.device_share(task.group.cls.index)
-        assert inventory.free[row].tolist() == free and inventory.devices[row].tolist() == devices
-        assert min(devices, default=0) >= 0 and inventory.running[row] == len(record.tasks) <= inventory.slots[row]
-        if inventory.rule is None:
-            assert min(free) >= 0
+        assert inventory.free[row].tolist() == free and rooms == devices and inventory.running[row] == len(record.tasks)
+        over = {RESOURCE << d for d, left in enumerate(free) if left < 0 and (d == g or inventory.rule is None)}
+        over |= {RESOURCE << g} if min(devices, default=0) < 0 else set()
+        over |= {SLOTS} if inventory.running[row] > inventory.slots[row] else set()
+        assert inventory.over[row] == sum(over)
     turns = [task.turn for task in cluster.tasks.values()]
     assert len(set(turns)) == len(turns)
     runs = [task.run for task in cluster.tasks.values() if task.run]

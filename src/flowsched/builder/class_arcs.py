@@ -176,7 +176,8 @@ class ClassArcs(Columns):
     def close_to_victims(self, class_id: int, row: int) -> None:
         """Lower the capacity of an arc to the free slots, as if no task there made room."""
         inventory = self.cluster.inventory
-        limit = min(int(self._capacity[class_id, row]), int(inventory.slots[row] - inventory.running[row]))
+        seats = max(int(inventory.slots[row] - inventory.running[row]), 0)
+        limit = min(int(self._capacity[class_id, row]), seats)
         if limit != self._capacity[class_id, row]:
             self._capacity[class_id, row] = limit
             self.batch.set_capacity(int(self._arc[class_id, row]), limit)

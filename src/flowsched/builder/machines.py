@@ -2,7 +2,7 @@
 
 ::
 
-    M --0--> S        capacity: the machine's slots
+    M --0--> S        capacity: the machine's slots, or what runs there where that is more
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class MachineArcs(Columns):
         """Add nodes for new machines."""
         if len(rows):
             self.node[rows] = self.batch.add_nodes(len(rows))
-            self._capacity[rows] = _limits(self.cluster.inventory.slots[rows])
+            inventory = self.cluster.inventory
+            self._capacity[rows] = _limits(np.maximum(inventory.slots[rows], inventory.running[rows]))
             sinks = np.full(len(rows), self.sink)
             self._arc[rows] = self.batch.add_arcs(self.node[rows], sinks, self._capacity[rows], 0)
 
@@ -86,7 +87,7 @@ class MachineArcs(Columns):
             return  # slots are as they were
         rows = inventory.changed_since(self._seen)
         self._seen = inventory.clock
-        limits = _limits(inventory.slots[rows])
+        limits = _limits(np.maximum(inventory.slots[rows], inventory.running[rows]))
         if one_more:
             limits = np.minimum(limits, inventory.running[rows] + 1)
         other = limits != self._capacity[rows]

@@ -23,7 +23,7 @@ chain in the meantime.
 
 cimport cython
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from collections import namedtuple
 from math import inf
@@ -55,6 +55,10 @@ cdef extern from *:
 cdef enum:
     PLACE = 0
     JOB = 1
+
+cdef enum:              # bits of `flowsched.cluster.limits`
+    SLOTS = 4
+    RESOURCE = 16       # << d
 
 cdef int64_t MICRO = 1000000
 
@@ -730,13 +734,19 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
     cdef int64_t* version = <int64_t*> <size_t> at[I_VERSION]
     cdef const int64_t* demand = <const int64_t*> <size_t> at[I_DEMAND]
     cdef const int64_t* level = <const int64_t*> <size_t> at[I_LEVEL]
-    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], width = at[I_WIDTH], levels = at[I_LEVELS]
-    cdef int64_t g = at[I_DEVICE]
+    cdef const int64_t* slots = <const int64_t*> <size_t> at[I_SLOTS]
+    cdef uint32_t* over = <uint32_t*> <size_t> at[I_OVER]
+    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], levels = at[I_LEVELS]
+    cdef int64_t g = at[I_DEVICE], width
     cdef int64_t share = 0, d, i, clock = inventory.clock + 1
+    cdef bint lacking = False
     cdef list totals = inventory._running_by_level, log = inventory._log
     if not (0 <= row < rows and 0 <= class_id < classes):
         raise IndexError(f"no machine {row}, or no class {class_id}")
     demand += class_id * resources
+    free += row * resources
+    device += (<const int64_t*> <size_t> at[I_FIRST_DEVICE])[row]
+    width = (<const int64_t*> <size_t> at[I_NUM_DEVICES])[row]
     d = level[class_id]
     if not 0 <= d < min(levels, len(totals)):
         raise IndexError(f"no level {d}")
@@ -747,13 +757,17 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
     running_at[row * levels + d] += count
     totals[d] += count
     for d in range(resources):
-        free[row * resources + d] -= count * demand[d]
+        free[d] -= count * demand[d]
+        lacking |= free[d] < 0
     if devices:
         share = min(demand[g], MICRO) if 0 <= g < resources else 0
         for one in devices:
             i = one
-            device[row * width + i] -= count * share
+            device[i] -= count * share
+            lacking |= device[i] < 0
     inventory.clock = version[row] = clock
+    if lacking or over[row] or running[row] > slots[row]:
+        note_over(inventory, at, row)
     log.append(row)
     if len(log) > <int64_t> inventory._log_most:
         inventory._trim_log()
@@ -763,6 +777,42 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
         if others:
             inventory._touch_all(others)
     return 0
+
+
+cdef uint32_t bits_over(inventory, const int64_t *at, int64_t row) except? 0:
+    """The bits of what the tasks of a machine take more of than it has; what a rule decides on is none of them."""
+    cdef const int64_t* free = <const int64_t*> <size_t> at[I_FREE]
+    cdef const int64_t* device = <const int64_t*> <size_t> at[I_DEVICES]
+    cdef int64_t resources = at[I_RESOURCES], g = at[I_DEVICE], d
+    cdef bint ruled = inventory.rule is not None
+    cdef uint32_t bits = 0
+    if not 0 <= row < at[I_ROWS]:
+        raise IndexError(f"no machine {row}")
+    if (<const int64_t*> <size_t> at[I_RUNNING])[row] > (<const int64_t*> <size_t> at[I_SLOTS])[row]:
+        bits |= SLOTS
+    for d in range(resources):
+        if free[row * resources + d] < 0 and (d == g or not ruled):
+            bits |= <uint32_t> RESOURCE << d
+    device += (<const int64_t*> <size_t> at[I_FIRST_DEVICE])[row]
+    for d in range((<const int64_t*> <size_t> at[I_NUM_DEVICES])[row]):
+        if device[d] < 0:
+            bits |= <uint32_t> RESOURCE << g
+    return bits
+
+
+cdef int note_over(inventory, const int64_t *at, int64_t row) except -1:
+    """Bring `Inventory.over` of a machine up to date; the slots of the network depend on whether it is 0."""
+    cdef uint32_t* over = <uint32_t*> <size_t> at[I_OVER]
+    cdef uint32_t bits = bits_over(inventory, at, row)
+    if bits != over[row]:
+        over[row] = bits
+        inventory.arranged = inventory.clock
+    return 0
+
+
+def over_capacity(inventory, int64_t row, /):
+    # Return the bits (see `flowsched.cluster.limits`) of what the tasks of a machine take more of than it has.
+    return bits_over(inventory, columns(inventory), row)
 
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
@@ -781,7 +831,7 @@ cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) excep
         raise IndexError(f"no machine {row}, or no class {class_id}")
     demand += class_id * resources
     free += row * resources
-    if 0 <= g < resources and demand[g]:
+    if 0 <= g < resources and demand[g] or (<const uint32_t*> <size_t> at[I_OVER])[row]:
         return 0
     count = min(slots[row] - running[row], most)
     if inventory.rule is None:

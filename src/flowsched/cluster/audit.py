@@ -19,7 +19,7 @@ from flowsched.boundary.validate import number
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.membership import PLAIN, Attempts
-from flowsched.cluster.model import MICRO, UNLIMITED, Job
+from flowsched.cluster.model import MICRO, MOST_DEVICES, UNLIMITED, Job
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.stopping import Stop
@@ -90,13 +90,21 @@ def _machines(cluster: Cluster) -> None:
     gone = cluster._changes.gone
     _indices(inventory._rows, [*rows, *gone], "rows")
     count = inventory.rows
-    for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "running_at"):
+    for name in ("capacity", "free", "first_device", "num_devices", "slots", "running", "usable", "over", "version", "running_at"):
         _must(len(getattr(inventory, name)) >= count, f"inventory.{name} is too short")
     width = len(cluster.resources.names)
     _must(inventory.resources is cluster.resources, "the inventory has other resources")
     for array in (inventory.capacity, inventory.free, inventory.demand):
         _must(array.shape[1] == width, "the inventory has other resources")
     _must(inventory.total.shape == (width,), "the inventory has other resources")
+    first, cells = inventory.first_device, inventory.num_devices
+    whose = np.flatnonzero(cells)
+    whose = whose[np.argsort(first[whose], kind="stable")]
+    ends = np.minimum(first[whose], 1 << 60) + cells[whose]
+    apart = bool((first[whose] >= np.r_[0, ends[:-1]]).all()) if len(whose) else True
+    within = 0 <= inventory._cells <= len(inventory.devices) and max(ends.tolist(), default=0) <= inventory._cells
+    known = (cells >= 0).all() and (cells <= MOST_DEVICES).all() and inventory._cells_in_use == cells.sum()
+    _must(apart and within and known, "devices of machines overlap, or are nowhere")
     _must(len(inventory.suitability.of) >= count or not rows, "shapes of rows are missing")
 
 
@@ -168,8 +176,8 @@ def _running(cluster: Cluster, told: _Columns) -> None:
     _must(times and {*map(type, told["devices"])} <= {tuple}, "a task runs nowhere")
     _must(cluster.by_row.keys() >= {*row.tolist()}, "a task runs on no machine")
     _must(told["run"].all(), "a run without a number")
-    width, devices = inventory.devices.shape[1], [*chain.from_iterable(told["devices"])]
-    known = {*map(type, devices)} <= {int} and min(devices, default=0) >= 0 and max(devices, default=-1) < width
+    devices = [*chain.from_iterable(told["devices"])]
+    known = {*map(type, devices)} <= {int} and min(devices, default=0) >= 0 and max(devices, default=-1) < MOST_DEVICES
     _must(known, "a task runs on no device")
     # A record is in one chain at most, so those of a machine are all that run there if there are no more in sum.
     chains = {at: machine.tasks for at, machine in cluster.by_row.items()}
@@ -303,6 +311,7 @@ def _changes(cluster: Cluster) -> None:
 def _inventory(cluster: Cluster, running: _Columns) -> None:
     """Made anew from the records, they must be the same."""
     inventory, fresh = cluster.inventory, Inventory(cluster.resources)
+    fresh.rule, g = inventory.rule, cluster.resources.device_index
     for priority in inventory.levels:  # numbered in the order in which they were met
         fresh._classes._free = [0]
         fresh.add_class(np.zeros(len(cluster.resources.names), np.int64), {}, priority)
@@ -325,16 +334,22 @@ def _inventory(cluster: Cluster, running: _Columns) -> None:
         fresh.usable[row] = not (record.failed or record.drained)
     takes = Counter(zip(running["row"].tolist(), running["class"].tolist(), running["devices"], strict=True))
     for (row, cls, devices), count in takes.items():
+        fresh.reach_device(row, devices)
         fresh.take(row, cls, devices, count)
     rows = list(cluster.by_row)
-    for name in ("capacity", "free", "slots", "running", "usable"):
+    for name in ("capacity", "free", "slots", "running", "usable", "over"):
         _must(
             np.array_equal(getattr(inventory, name)[rows], getattr(fresh, name)[rows]),
             f"inventory.{name} is not what the records tell",
         )
-    wide = min(inventory.devices.shape[1], fresh.devices.shape[1])
-    same = np.array_equal(inventory.devices[rows, :wide], fresh.devices[rows, :wide])
-    _must(same and not inventory.devices[rows, wide:].any(), "inventory.devices is not what the records tell")
+    # What tasks had of devices beyond those of a machine may have left positions behind.
+    index = np.array(rows, np.int64)
+    longer = inventory.num_devices[index] - fresh.num_devices[index]
+    alike, others = index[longer == 0], index[longer > 0].tolist()
+    same = np.array_equal(inventory.rooms_in_line(alike), fresh.rooms_in_line(alike)) and bool((longer >= 0).all())
+    for row in others if same else ():
+        same = same and np.array_equal(np.trim_zeros(inventory.rooms(row), "b"), np.trim_zeros(fresh.rooms(row), "b"))
+    _must(same, "inventory.devices is not what the records tell")
     levels = len(inventory.levels)
     _must(
         np.array_equal(inventory.running_at[rows, :levels], fresh.running_at[rows, :levels]),

@@ -26,7 +26,8 @@ class ChangeLog(Columns):
     clock : int
         Counts changes.
     arranged : int
-        Value of `clock` when a machine last changed its rack, its labels or its capacity, or went.
+        Value of `clock` when a machine last changed its rack, its labels or its capacity, came to be over its capacity or
+        within it, or went.
     """
 
     version: Ints = column("rows")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched._pairs as _pairs
-from flowsched.cluster._records import spare_room, take
+from flowsched.cluster._records import over_capacity, spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.columns import IdPool, column, view
@@ -26,11 +26,19 @@ from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
 from flowsched.cluster.shapes import Shapes, Suitability
 from flowsched.cluster.shunned import Shunned
+from flowsched.exceptions import InputError
 
-__all__ = ["Inventory"]
+__all__ = ["MOST_IN_ALL", "Inventory"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Masks = NDArray[np.uint32]
+
+MOST_IN_ALL = 1 << 24
+"""Most devices of all machines together: few bytes of events or of a file must not ask for any amount of memory."""
+
+_CELLS = 64
+"""Least number of positions of devices."""
 
 
 class Inventory(ChangeLog):
@@ -59,15 +67,21 @@ class Inventory(ChangeLog):
 
     capacity: Ints = column("rows", "resources")
     free: Ints = column("rows", "resources")
-    """The device column is the sum of the row's `devices`."""
-    devices: Ints = column("rows", "devices")
-    """Free part of each device; 0 for devices that the machine does not have."""
+    """Negative where tasks take more than there is.  The device column is the sum of `rooms`."""
+    devices: Ints = column("cells")
+    """Free part of each device, machine by machine; see `rooms`."""
+    first_device: Ints = column("rows")
+    """Position in `devices` of the first device of each machine."""
+    num_devices: Ints = column("rows")
+    """Number of positions of each machine: its devices, and those that it has no more and tasks still have."""
     slots: Ints = column("rows")
     """Most tasks at once, `UNLIMITED` without a limit."""
     running: Ints = column("rows")
     """Tasks now."""
     usable: Bools = column("rows", dtype=np.bool_)
     """Takes new tasks: neither failed nor drained."""
+    over: Masks = column("rows", dtype=np.uint32)
+    """Bits of what the tasks of a machine take more of than it has (see `over_capacity`); nothing starts there until it is 0."""
     running_at: Ints = column("rows", "levels")
     """Running tasks by priority; column l is priority ``levels[l]``."""
     demand: Ints = column("classes", "resources")
@@ -77,13 +91,18 @@ class Inventory(ChangeLog):
 
     _free: memoryview = view("free")
     _devices: memoryview = view("devices")
+    _first: memoryview = view("first_device")
+    _count: memoryview = view("num_devices")
     _running: memoryview = view("running")
+    _over: memoryview = view("over")
     slots_view: memoryview = view("slots")
     _running_at: memoryview = view("running_at")
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
-        super().__init__(resources=len(resources.names), devices=1, levels=4)
+        super().__init__(resources=len(resources.names), levels=4)
+        self._cells = self._cells_in_use = 0
+        """Positions of `devices` before the first are of a machine, or were; the second of them are."""
         self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
@@ -142,18 +161,18 @@ class Inventory(ChangeLog):
         row = self._rows.take()
         if row >= len(self.running):
             self.grow(rows=row + 1)
-        self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
+        self.capacity[row] = self.free[row] = self.running[row] = self.running_at[row] = self.over[row] = 0
         return row
 
     def add_machines(self, capacity: Ints, machine: Machine, racks: Sequence[Hashable | None]) -> list[int]:
         """Return the rows of new machines that are like this one, but in these racks, and take tasks."""
         rows = self._rows.take_some(len(racks))
-        g = self.resources.device_index
-        count = int(capacity[g]) // MICRO if g >= 0 else 0
-        self.grow(rows=max(rows) + 1, devices=count)
+        count = self._devices_of(capacity)
+        self.grow(rows=max(rows) + 1)
         self.capacity[rows] = self.free[rows] = capacity
-        self.devices[rows] = self.running[rows] = self.running_at[rows] = 0
-        self.devices[rows, :count] = MICRO
+        self.running[rows] = self.running_at[rows] = self.over[rows] = 0
+        first = self._give_cells(rows, count)
+        self.devices[first : self._cells] = MICRO
         self.slots[rows] = UNLIMITED if machine.slots is None else machine.slots
         self.usable[rows] = True
         self.total += len(rows) * capacity
@@ -165,20 +184,19 @@ class Inventory(ChangeLog):
         return rows
 
     def describe(self, row: int, capacity: Ints, machine: Machine) -> None:
-        """Set what a machine has; what its tasks take stays taken."""
+        """Set what a machine has; what its tasks take stays taken, be it more than there is."""
         used = self.capacity[row] - self.free[row]
+        had, count = self._devices_of(self.capacity[row]), self._devices_of(capacity)
         self.total += capacity - self.capacity[row]
         self.capacity[row] = capacity
         self.free[row] = capacity - used
-        g = self.resources.device_index
-        if g >= 0:
-            count = int(capacity[g]) // MICRO
-            had = int((used[g] + self.devices[row].sum()) // MICRO)
-            self.grow(devices=count)
-            self.devices[row, had:count] = MICRO
-            self.devices[row, count:] = 0
+        if had != count:
+            taken = -self.rooms(row)
+            taken[:had] += MICRO
+            self.set_taken(row, np.trim_zeros(taken, "b"))
         self.slots[row] = UNLIMITED if machine.slots is None else machine.slots
         self.suitability.settle([row], capacity, machine)
+        self.over[row] = over_capacity(self, row)
         self.touch(row)
         self.arranged = self.clock
         self._touch_all(self.affinity.settle(row, machine.rack))
@@ -187,11 +205,79 @@ class Inventory(ChangeLog):
         """Give the row back; no task may run there."""
         self.total -= self.capacity[row]
         self.capacity[row] = 0
+        self._give_cells([row], 0)
         self.suitability.unsettle(row)
         self.usable[row] = False
         self.affinity.unsettle(row)
         self.version[row] = 0
         self._rows.give(row)
+
+    def takes_devices(self, capacity: Ints, machines: int = 1) -> bool:
+        """Return False if the devices of so many more machines are too many for a cluster."""
+        more = machines * self._devices_of(capacity)
+        return not more or self._devices_of(self.total) + more <= MOST_IN_ALL
+
+    def check_devices(self, what: str, capacity: Ints, row: int = -1) -> None:
+        """Refuse more devices than a cluster may have, before a machine comes, or that of a row changes."""
+        if not self.takes_devices(capacity if row < 0 else capacity - self.capacity[row]):
+            raise InputError(f"{what}: the devices of all machines would be more than {MOST_IN_ALL}")
+
+    def _devices_of(self, capacity: Ints) -> int:
+        g = self.resources.device_index
+        return int(capacity[g]) // MICRO if g >= 0 else 0
+
+    def rooms(self, row: int) -> Ints:
+        """Return what is free of each device of a machine, a part of `devices`; negative where tasks take more than there is."""
+        first = self._first[row]
+        return self.devices[first : first + self._count[row]]
+
+    def rooms_in_line(self, rows: Ints) -> Ints:
+        """Return `rooms` of several machines, one after the other."""
+        count = self.num_devices[rows]
+        ends = np.cumsum(count)
+        at = np.repeat(self.first_device[rows] - ends + count, count) + np.arange(count.sum())
+        found: Ints = self.devices[at]
+        return found
+
+    def rooms_of(self, rows: Ints) -> Ints:
+        """Return `rooms` of several machines, shape (rows, devices of the largest of them, 1 at least), 0 behind the last one of each."""
+        count = self.num_devices[rows]
+        there = np.arange(count.max(initial=1)) < count[:, None]
+        found = np.zeros(there.shape, np.int64)
+        found[there] = self.rooms_in_line(rows)
+        return found
+
+    def set_taken(self, row: int, taken: Ints) -> None:
+        """Set what tasks take of each device of a machine; there may be more of these than the machine has."""
+        count = self._devices_of(self.capacity[row])
+        self._give_cells([row], max(count, len(taken)))
+        rooms = self.rooms(row)
+        rooms[:count] = MICRO
+        rooms[count:] = 0
+        rooms[: len(taken)] -= taken
+
+    def _give_cells(self, rows: Sequence[int], count: int) -> int:
+        """Let each of these machines have so many positions of `devices` instead of its own; return the first one.
+
+        What is in them is open.  Memory is at most four times what is in use.
+        """
+        need, old = len(rows) * count, int(self.num_devices[rows].sum())
+        if not (need or old):
+            return self._cells
+        self.num_devices[rows] = 0
+        in_use = self._cells_in_use = self._cells_in_use - old + need
+        if self._cells + need > len(self.devices) or len(self.devices) > max(4 * in_use, _CELLS):
+            kept = np.flatnonzero(self.num_devices)
+            cells = np.zeros(max(2 * in_use, _CELLS), np.int64)
+            cells[: in_use - need] = self.rooms_in_line(kept)
+            self.first_device[kept] = np.cumsum(self.num_devices[kept]) - self.num_devices[kept]
+            self.devices, self._cells = cells, in_use - need
+            self._renew_views()
+        first = self._cells
+        self.first_device[rows] = first + count * np.arange(len(rows))
+        self.num_devices[rows] = count
+        self._cells += need
+        return first
 
     def shapes(self) -> Shapes:
         """Return the shapes of the machines; the same object until one changes."""
@@ -279,10 +365,34 @@ class Inventory(ChangeLog):
 
     def devices_for(self, row: int, class_id: int) -> tuple[int, ...] | None:
         """Return `pick` without the constraints of the policy."""
-        if self._running[row] >= self.slots_view[row] or not self._suffices(row, class_id):
+        if self._over[row] or self._running[row] >= self.slots_view[row] or not self._suffices(row, class_id):
             return None
         asks = self._asks[class_id]
-        return pick_devices(self.devices[row].tolist(), asks.share, asks.devices) if asks.share else ()
+        return pick_devices(self.rooms(row).tolist(), asks.share, asks.devices) if asks.share else ()
+
+    def devices_beyond(self, row: int, class_id: int) -> tuple[int, ...]:
+        """Return the devices of a task of the class that runs there although it has no room: those of which most is free."""
+        asks, rooms = self._asks[class_id], self.rooms(row).tolist()
+        rooms += [-MICRO] * (asks.devices - len(rooms))
+        return tuple(sorted(sorted(range(len(rooms)), key=lambda i: -rooms[i])[: asks.devices]))
+
+    def used(self, row: int) -> list[int]:
+        """Return what the tasks of a machine take of each resource."""
+        used: list[int] = (self.capacity[row] - self.free[row]).tolist()
+        return used
+
+    def num_asked(self, class_id: int) -> int:
+        """Return the number of devices that a task of the class takes, in part or whole."""
+        return self._asks[class_id].devices
+
+    def reach_device(self, row: int, devices: Sequence[int]) -> None:
+        """Let a machine have positions for these devices, which it has not, and tasks take."""
+        if devices and max(devices) >= self._count[row]:
+            taken = np.zeros(max(devices) + 1, np.int64)
+            rooms = self.rooms(row)
+            taken[: len(rooms)] = -rooms
+            taken[: self._devices_of(self.capacity[row])] += MICRO
+            self.set_taken(row, taken)
 
     def admits(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
         """Return whether a task of the class may start there now on just these devices."""
@@ -291,11 +401,13 @@ class Inventory(ChangeLog):
     def has_room(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
         """Return `admits` without the constraints of the policy."""
         asks = self._asks[class_id]
+        first, count = self._first[row], self._count[row]
         return (
-            self._running[row] < self.slots_view[row]
+            not self._over[row]
+            and self._running[row] < self.slots_view[row]
             and self._suffices(row, class_id)
             and len(set(devices)) == len(devices) == asks.devices
-            and all(0 <= i < self.devices.shape[1] and self._devices[row, i] >= asks.share for i in devices)
+            and all(0 <= i < count and self._devices[first + i] >= asks.share for i in devices)
         )
 
     def permits(self, row: int, class_id: int) -> bool:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import events as ev
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.model import MICRO, Machine
+from flowsched.cluster.model import Machine
 from flowsched.cluster.records import MachineRecord
 from flowsched.cluster.stopping import Stopping
-from flowsched.exceptions import DuplicateIdError, InputError
+from flowsched.exceptions import DuplicateIdError
 
 __all__ = ["MachineEvents"]
 
@@ -34,6 +34,7 @@ class MachineEvents(Stopping):
         if record is not None and not record.failed:
             raise DuplicateIdError(f"machine {event.id!r} is already there")
         capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
+        self.inventory.check_devices(f"machine {event.id!r}", capacity, -1 if record is None else record.row)
         if record is None:
             record = self.machines[event.id] = MachineRecord(machine, self.inventory.add_machine())
             self.by_row[record.row] = record
@@ -56,31 +57,12 @@ class MachineEvents(Stopping):
         given = {k: v for k in changed if (v := getattr(event, k)) is not None}
         machine = replace(record.machine, **given)
         capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
-        self._check_shrink(record, machine, capacity)
+        self.inventory.check_devices(f"machine {event.id!r}", capacity, record.row)
         failed = record.failed
         self._describe(record, machine, capacity, new=machine.rack != record.rack)
         if failed:
             record.failed = True
             self._unusable(record)
-
-    def _check_shrink(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64]) -> None:
-        """Capacity may not go below what runs there."""
-        inventory, row, running = self.inventory, record.row, len(record.tasks)
-        # Under a fit rule tasks may ask for more than there is: what does not shrink is let be.
-        short = np.flatnonzero(
-            capacity < np.minimum(inventory.capacity[row] - inventory.free[row], inventory.capacity[row])
-        )
-        what = f"machine {machine.id!r}: {running} running tasks take more than the new"
-        if len(short):
-            raise InputError(f"{what} capacity of {self.resources.names[short[0]]!r}; drain or fail the machine first")
-        if machine.slots is not None and machine.slots < running:
-            raise InputError(f"{what} slots ({machine.slots}); drain or fail the machine first")
-        g = self.resources.device_index
-        count = int(capacity[g]) // MICRO if g >= 0 else 0
-        if any(device >= count for task in record.tasks for device in task.devices):
-            raise InputError(
-                f"machine {machine.id!r}: a device beyond the new count of {count} is in use; drain or fail the machine first"
-            )
 
     def _describe(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64], new: bool) -> None:
         record.machine, record.failed, record.drained = machine, False, False

@@ -34,6 +34,9 @@ LARGEST = LARGEST_AMOUNT
 GPU_MODEL = "gpu_model"
 """The label of a machine that names the model of its GPUs."""
 
+MOST_USED = 1 << 62
+"""Tasks of a machine take no more of a resource, in micro-units, be it more than there is."""
+
 MOST_DEVICES = 4096
 """No machine has more devices; each has an entry for every machine in the inventory, and this bounds its size."""
 

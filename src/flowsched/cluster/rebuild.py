@@ -1,9 +1,9 @@
 """A cluster from plain rows: what `flowsched.journal.export` reads comes in here.
 
 Every row is checked against those before it, and refused by an error of the package's own.  The cluster is the rebuilder's
-until `finish` returns it; no cluster is ever seen that is not consistent: no machine has more tasks than it has slots, or
-gives more of a device, or of a resource without a fit rule, than it has; a task waits or runs on one machine that has not
-failed; turns and serials occur once.  Labels, spreads and racks are not asked: they may have changed under a running task.
+until `finish` returns it; no cluster is ever seen that is not consistent: a task waits or runs on one machine that has not failed, on
+as many devices as it asks for; turns and serials occur once.  Capacities, slots, labels, spreads and racks are not asked:
+they may have changed under a running task.
 
 Numbers that only order things (rows, indices of classes and tasks) are given anew in the same order.
 """
@@ -20,24 +20,19 @@ import numpy as np
 from flowsched.boundary.validate import check_id, number, ordered, quoted, truth, whole
 from flowsched.cluster._records import settle
 from flowsched.cluster.membership import PLAIN, Attempts
-from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
+from flowsched.cluster.inventory import MOST_IN_ALL
+from flowsched.cluster.model import LARGEST, MICRO, MOST_DEVICES, MOST_USED, Job, Machine, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.stopping import Stop
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 
-__all__ = ["MOST_DEVICES", "Rebuild"]
+__all__ = ["Rebuild"]
 
 _Thing = TypeVar("_Thing")
 
-MOST_DEVICES = 1 << 24
-"""Machines (8 at least) times the devices of the largest one: a file of a few bytes must not ask for any amount of memory."""
-
 _LAST = (1 << 62) - 1
 """No turn and no serial is larger."""
-
-_DEEPEST = -(1 << 62)
-"""Under a fit rule tasks may ask for more than there is, but not for more than this beyond it."""
 
 
 class Rebuild:
@@ -46,7 +41,7 @@ class Rebuild:
     Parameters
     ----------
     cluster : Cluster
-        Empty; with a fit rule, resources other than devices may be asked for beyond what there is.
+        Empty.
     events, turn, serial, runs, stale : int
         How many events have happened, the last turn and serial given, how many runs have begun, and how many of the
         events were stale.
@@ -77,7 +72,7 @@ class Rebuild:
         self._seated = False
         self._templates: dict[int, tuple[Task, Any, Hashable | None, frozenset[Hashable]]] = {}
         self._order: list[tuple[int, Group]] = []
-        self._most_devices = 0
+        self._devices = 0
 
     # -- who and where ------------------------------------------------------------------------------------------
 
@@ -96,9 +91,9 @@ class Rebuild:
         what = f"machine {machine.id!r}"
         capacity = self.cluster.resources.capacity(f"{what}: capacity", machine.capacity)
         g = self.cluster.resources.device_index
-        self._most_devices = max(self._most_devices, int(capacity[g]) // MICRO if g >= 0 else 0)
-        if self._most_devices * max(1 + len(self._specs), 8) > MOST_DEVICES:
-            raise InputError(f"{what}: {self._most_devices} devices on so many machines are too many")
+        self._devices += int(capacity[g]) // MICRO if g >= 0 else 0
+        if self._devices > MOST_IN_ALL:
+            raise InputError(f"{what}: more than {MOST_IN_ALL} devices on all machines")
         whole(f"{what}: row", row, 0)
         self._specs[machine.id] = (
             row,
@@ -315,23 +310,17 @@ class Rebuild:
         assert place is not None
         cluster, inventory, row, cls = self.cluster, self.cluster.inventory, place.row, tasks[0].group.cls.index
         what = f"machine {machine.id!r}"
-        count, g, share = len(tasks), cluster.resources.device_index, inventory.device_share(cls)
         demand: list[int] = tasks[0].group.cls.demand.tolist()
-        wanted = -(-demand[g] // MICRO) if share else 0
-        have = int(inventory.capacity[row, g]) // MICRO if g >= 0 else 0
+        wanted = inventory.num_asked(cls)
         if len(place.devices) != wanted or len(set(place.devices)) != wanted:
             raise InputError(f"task {tasks[0].id!r}: {wanted} devices expected, got {list(place.devices)}")
         for device in place.devices:
-            if type(device) is not int or not 0 <= device < have:
+            if type(device) is not int or not 0 <= device < MOST_DEVICES:
                 raise InputError(f"task {tasks[0].id!r}: {what} has no device {device!r}")
-            if int(inventory.devices[row, device]) < count * share:
-                raise InputError(f"{what}: its tasks take more than there is of device {device}")
-        if int(inventory.slots[row]) - int(inventory.running[row]) < count:
-            raise InputError(f"{what}: more tasks than slots run there")
-        for d, (free, each) in enumerate(zip(inventory.free[row].tolist(), demand, strict=True)):
-            least = 0 if inventory.rule is None or d == g else _DEEPEST
-            if each and free - count * each < least:
-                raise InputError(f"{what}: its tasks take more than there is of {cluster.resources.names[d]!r}")
+        for name, used, each in zip(cluster.resources.names, inventory.used(row), demand, strict=True):
+            if used + len(tasks) * each > MOST_USED:
+                raise InputError(f"{what}: its tasks take more of {name!r} than can be counted")
+        inventory.reach_device(row, place.devices)
         tasks[0].group.waiting.remove(tasks)
         settle(cluster, tasks, *place)
 

@@ -7,12 +7,12 @@ The small cluster has, of the whole one:
 
 * machines, tasks, jobs and users of every name that occurs in the events; runs of these tasks and on these machines that
   stop;
-* all tasks of a machine whose room is asked for (a task is adopted there, or it is described anew), and the whole rack of
-  such a machine where racks limit tasks of a kind;
+* all tasks of a machine where a task is adopted;
 * the jobs of all these tasks.  Each has one more task, if there is one: so the job is not over;
 * for a user that leaves one more job with tasks, if there is one.
 
-Machines without a name here, on which some of these tasks run, have no capacity.  Ages, rests and orders do not matter.
+Machines without a name here, on which some of these tasks run, have no capacity; but the total of all capacities is the
+same.  Ages, rests and orders do not matter.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ __all__ = ["take_part"]
 _Thing = TypeVar("_Thing")
 
 Names = dict[Hashable, None]
-
-_OfMachines = ev.MachineAdded | ev.MachineUpdated
-
 
 def take_part(small: TaskEvents, whole: TaskEvents, events: Sequence[ev.Event]) -> None:
     """Give an empty cluster the part of another one on which it depends whether it takes these events.
@@ -64,6 +61,7 @@ def take_part(small: TaskEvents, whole: TaskEvents, events: Sequence[ev.Event]) 
     small.users.update((user.id, user) for user in _known(whole.users, names))
     rows = _add_machines(small, whole, dict.fromkeys([*named, *asked]), tasks)
     _add_jobs(small, whole, jobs, tasks, rows)
+    small.inventory.total[:] = whole.inventory.total
     for run, stop in whole.stopping.items():
         if stop.task in names or stop.row in rows:
             small.stopping[run] = stop._replace(row=rows.get(stop.row, -1))
@@ -105,26 +103,12 @@ def _known(things: Mapping[Hashable, _Thing], names: Names) -> list[_Thing]:
 
 
 def _asked(whole: TaskEvents, events: Sequence[ev.Event]) -> list[MachineRecord]:
-    """Return the machines whose room is asked for, and those in their racks if these count."""
+    """Return the machines where tasks are adopted."""
     names: Names = {}
-    adopting = False
     for event in events:
-        if isinstance(event, ev.MachineUpdated):
-            _note(names, event.id)
-        elif isinstance(event, ev.TaskStarted) and event.run is None:
+        if isinstance(event, ev.TaskStarted) and event.run is None:
             _note(names, event.machine)
-            adopting = True
-    asked = _known(whole.machines, names)
-    if adopting and (
-        whole.inventory.affinity.fussy or any(task.apart_in_rack for event in events for task in _new_tasks(event))
-    ):
-        racks: Names = dict.fromkeys(machine.rack for machine in asked)
-        for event in events:
-            if isinstance(event, _OfMachines):
-                _note(racks, event.rack)
-        racks.pop(None, None)
-        asked += [machine for machine in whole.machines.values() if machine.rack in racks and machine.id not in names]
-    return asked
+    return _known(whole.machines, names)
 
 
 def _add_machines(
@@ -165,5 +149,6 @@ def _add_jobs(
                 small.attempts[task.id] = whole.attempts[task.id]
             if task.row >= 0:
                 row = rows[task.row]
-                there = small.by_row[row].id in small.machines
-                small.start([new], row, task.devices if there else (), 0.0)
+                devices = task.devices if small.by_row[row].id in small.machines else ()
+                small.inventory.reach_device(row, devices)
+                small.start([new], row, devices, 0.0)

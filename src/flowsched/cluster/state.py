@@ -233,7 +233,7 @@ class Cluster(TaskEvents):
         run = None
         if position + 1 < len(events) and events[position].time is None:
             run = joins(events, position, self.machines, self.resources)
-        if run is None:
+        if run is None or not self.inventory.takes_devices(run[1], len(run[-1])):
             return 0
         self.midway = True
         self._machines_added(*run)

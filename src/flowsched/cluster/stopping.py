@@ -100,7 +100,8 @@ class Stopping(Membership):
         known = range(len(held)) if inventory.rule is None else [g] if g >= 0 else []
         if any(held[d] > free[d] for d in known if held[d]):
             return True
-        return any(share > int(inventory.devices[row, device]) for device, share in devices.items())
+        rooms = inventory.rooms(row)
+        return any(share > (int(rooms[device]) if device < len(rooms) else 0) for device, share in devices.items())
 
     def free(self, machine: Hashable) -> dict[str, float]:
         """Return the free amount of each resource of a machine; what runs hold that still stop is not free."""

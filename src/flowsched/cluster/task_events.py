@@ -17,7 +17,7 @@ from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.machine_events import MachineEvents
 from flowsched.cluster.membership import Attempts
-from flowsched.cluster.model import DESCRIPTION, Job, Task, User
+from flowsched.cluster.model import DESCRIPTION, MOST_DEVICES, MOST_USED, Job, Task, User
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.cluster.views import found
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownTaskError
@@ -126,14 +126,22 @@ class TaskEvents(MachineEvents):
             raise InputError(f"task {event.task!r} already runs on {self.placement(event.task)!r}")
         if machine.failed:
             raise InputError(f"task {event.task!r}: machine {event.machine!r} has failed")
-        cls = task.group.cls.index
-        # It has started, whatever the constraints of the policy say.
-        devices = self.inventory.devices_for(machine.row, cls) if given is None else given
-        if devices is None or not self.inventory.has_room(machine.row, cls, devices):
-            raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
+        # It has started, whatever room there is, and whatever the constraints of the policy say.
+        cls, row, inventory = task.group.cls.index, machine.row, self.inventory
+        count, used = inventory.num_asked(cls), inventory.used(row)
+        if count > MOST_DEVICES or any(have + amount > MOST_USED for have, amount in zip(used, task.group.cls.demand.tolist(), strict=True)):
+            raise InputError(f"task {event.task!r}: no machine can hold it, or not beside what runs on {event.machine!r}")
+        if given is None:
+            devices = inventory.devices_for(row, cls)
+            devices = inventory.devices_beyond(row, cls) if devices is None else devices
+        elif len(set(given)) == len(given) == count and max(given, default=0) < MOST_DEVICES:
+            devices = given
+        else:
+            raise InputError(f"{what}: {count} different ones below {MOST_DEVICES} expected, got {quoted(given)}")
+        inventory.reach_device(row, devices)
         if task.id in self.resting:
             self._come_back([task], event.time)
-        self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
+        self.start([task], row, devices, 0.0 if event.time is None else event.time)
         self.runs += 1
         task.run = self.runs
 

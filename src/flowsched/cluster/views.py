@@ -74,11 +74,12 @@ class Views(Transitions):
         rows = np.array([m.row for m in records], np.int64)
         fits, why = self.inventory.room(np.array([self.task(task).group.cls.index]), rows)
         fits[why & SLOTS > 0] = 0
-        counts: NDArray[np.int64] = np.minimum(fits[0], self.inventory.slots[rows] - self.inventory.running[rows])
+        seats = np.maximum(self.inventory.slots[rows] - self.inventory.running[rows], 0)
+        counts: NDArray[np.int64] = np.minimum(fits[0], seats)
         return counts
 
     def free(self, machine: Hashable) -> dict[str, float]:
-        """Return the free amount of each resource of a machine."""
+        """Return the free amount of each resource of a machine, negative where its tasks take more than there is."""
         free = self.inventory.free[self.machine(machine).row] / MICRO
         return dict(zip(self.inventory.resources.names, free.tolist(), strict=True))
 

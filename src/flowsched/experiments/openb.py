@@ -251,7 +251,7 @@ def _measure(trace: Workload, setting: _Setting, seed: int, wrong: list[str]) ->
         while len(out.allocated) < len(_MARKS) and (last or asked >= _MARKS[len(out.allocated)] * gpus):
             out.allocated.append(100 * given / gpus)
     out.seconds, out.cpu = time.perf_counter() - begin, time.process_time() - cpu
-    free = sched.cluster.inventory.devices[: sched.cluster.inventory.rows] / 1e6
+    free = sched.cluster.inventory.rooms_of(np.arange(sched.cluster.inventory.rows)) / 1e6
     out.crumbs = 100 * float(free[free < 1].sum()) / gpus
     out.blocked = 100 * float((free == 1).sum()) / gpus
     if abs(out.allocated[-1] + out.crumbs + out.blocked - 100) > 1e-6:

@@ -42,6 +42,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _BLOCK = 4096
+_SMALL = 1 << 16
 """So many states of machines are weighed at once: a few MB for a workload of hundreds of kinds."""
 
 _ALIKE = 256
@@ -226,7 +227,9 @@ class _Ledger:
         self._waste, self._version = grown(self._waste, top), grown(self._version, top, fill=-1)
         stale = rows[self._version[rows] != inventory.version[rows]]
         if len(stale):
-            self._waste[stale] = self._weigh(inventory, inventory.free[stale], inventory.devices[stale], stale)
+            for part in _parts(inventory, stale):
+                some = stale[part]
+                self._waste[some] = self._weigh(inventory, inventory.free[some], inventory.rooms_of(some), some)
             self._version[stale] = inventory.version[stale]
         waste: Floats = self._waste[rows]
         return waste
@@ -234,6 +237,13 @@ class _Ledger:
     def added(self, inventory: Inventory, classes: Ints, rows: Ints) -> Floats:
         """By how much the waste of each machine grows with one more task of each class, 0 where that does not fit."""
         before = self.now(inventory, rows)
+        added = np.zeros((len(classes), len(rows)))
+        for part in _parts(inventory, rows):
+            added[:, part] = self._added(inventory, classes, rows[part], before[part])
+        return added
+
+    def _added(self, inventory: Inventory, classes: Ints, rows: Ints, before: Floats) -> Floats:
+        """Return `added` for machines whose waste is known."""
         added = np.zeros((len(classes), len(rows)))
         kinds, same = _alike(inventory, rows) if len(rows) >= _ALIKE else (np.arange(len(rows)), None)
         for i, cls in enumerate(classes.tolist()):
@@ -246,7 +256,7 @@ class _Ledger:
 
     def added_by_device(self, inventory: Inventory, cls: int, rows: Ints) -> Floats:
         """By how much the waste of each machine grows with one more task on each of its devices, nan where that has no room."""
-        share, devices = inventory.device_share(cls), inventory.devices[rows]
+        share, devices = inventory.device_share(cls), inventory.rooms_of(rows)
         fits = (inventory.free[rows] >= inventory.demand[cls]).all(axis=1)
         at, on = np.nonzero(fits[:, None] & (devices >= share))
         after = devices[at]
@@ -259,7 +269,8 @@ class _Ledger:
         weights = self.kinds.weights(inventory.shapes())
         waste = np.zeros(len(rows))
         for part in _blocks(len(rows)):
-            waste[part] = self.kinds.waste(free[part], devices[part], weights[inventory.suitability.of[rows[part]]])
+            left = np.maximum(free[part], 0), np.maximum(devices[part], 0)
+            waste[part] = self.kinds.waste(*left, weights[inventory.suitability.of[rows[part]]])
         return waste
 
 
@@ -267,10 +278,19 @@ def _blocks(count: int) -> Iterator[slice]:
     return (slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
 
 
+def _parts(inventory: Inventory, rows: Ints) -> list[Any]:
+    """Return the positions of machines with about as many devices: together unless much memory would hold no device."""
+    count = inventory.num_devices[rows]
+    if count.max(initial=0) * len(rows) <= max(4 * count.sum(), _SMALL):
+        return [slice(None)]
+    wide = np.frexp(count)[1]
+    return [np.flatnonzero(wide == one) for one in np.unique(wide)]
+
+
 def _alike(inventory: Inventory, rows: Ints) -> tuple[Ints, Ints]:
     """Positions of one machine of each state, and for each of the rows which of these is like it."""
     state = np.concatenate(
-        [inventory.suitability.of[rows, None], inventory.free[rows], np.sort(inventory.devices[rows], axis=1)], axis=1
+        [inventory.suitability.of[rows, None], inventory.free[rows], np.sort(inventory.rooms_of(rows), axis=1)], axis=1
     )
     _, first, same = np.unique(state, axis=0, return_index=True, return_inverse=True)
     return first, same.reshape(-1)
@@ -278,7 +298,7 @@ def _alike(inventory: Inventory, rows: Ints) -> tuple[Ints, Ints]:
 
 def _placed(inventory: Inventory, cls: int, rows: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
     """Return whether a task of the class fits by resources, and what is free there once it runs (on the devices of `Inventory.pick`)."""
-    demand, devices = inventory.demand[cls], inventory.devices[rows]
+    demand, devices = inventory.demand[cls], inventory.rooms_of(rows)
     share = inventory.device_share(cls)
     fits = (inventory.free[rows] >= demand).all(axis=1)
     if share == MICRO:

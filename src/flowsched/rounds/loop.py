@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Mapping
+from functools import partial
 from math import inf
 from types import MappingProxyType
 
@@ -40,16 +41,17 @@ from flowsched.boundary.frozen import frozen
 from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
+from flowsched.cluster.state import Cluster
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.again import again_at
 from flowsched.rounds.backfill import overtake
 from flowsched.rounds.gangs import gangs_of
-from flowsched.rounds.outcome import outcome, round_of
+from flowsched.rounds.outcome import Stops, outcome, round_of
 from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Round, RoundStats, Share
+from flowsched.rounds.values import Round, RoundStats, Share, Starts
 from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
@@ -128,6 +130,8 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                 gangs = gangs_of(check)
                 had_room = _settle(check, clock)
                 while gangs is not None and not gangs.settled(clock.late):
+                    if not transaction.before:  # it was taken back, so no task got the room that it had made
+                        had_room.clear()
                     had_room |= _settle(check, clock)
                 check.restore_unneeded()
                 withheld = withhold(check)
@@ -136,7 +140,8 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                 if builder.shares.fairness is not None or builder.shares.limit:
                     told = builder.shares.report([task.group.job for task in transaction.before])
                     shares = None if told is None else ShareReport(*told)
-                waiting = verdicts.waiting(had_room, clock.late, () if gangs is None else gangs.out, withheld)
+                out = () if gangs is None else gangs.out
+                waiting = verdicts.waiting(had_room, clock.late, out, withheld, partial(_taken, cluster, starts, stops))
             finally:
                 transaction.rollback()
     except BaseException:
@@ -156,6 +161,14 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
         "seconds_read": time.perf_counter() - start - clock.update - clock.solve,
     })  # fmt: skip
     return round_of(starts, stops, now, waiting, stats, shares or _NO_SHARES, again, cluster.moment()), cut
+
+
+def _taken(cluster: Cluster, starts: Starts, stops: Stops | None) -> list[int]:
+    """Return the rows where tasks have started, those that have moved there included."""
+    machines = dict.fromkeys(starts.machines)
+    if stops is not None:
+        machines.update(dict.fromkeys(to for _, to in stops.migrations.values()))
+    return [cluster.machines[machine].row for machine in machines]
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:

@@ -44,7 +44,7 @@ class _Scratch:
 
     def fits(self, inventory: Inventory, cls: TaskClass) -> bool:
         """Return True if a task of the class has room."""
-        if self.seats < 1 or not self._suffices(inventory, cls):
+        if self.seats < 1 or min(self.devices, default=0) < 0 or not self._suffices(inventory, cls):
             return False
         share = inventory.device_share(cls.index)
         if not share:
@@ -98,7 +98,7 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
         row,
         {},
         inventory.free[row].tolist(),
-        inventory.devices[row].tolist(),
+        inventory.rooms(row).tolist(),
         int(inventory.slots[row] - inventory.running[row]),
     )
     chosen: list[TaskRecord] = []

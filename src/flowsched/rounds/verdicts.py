@@ -13,7 +13,7 @@ A record that was taken down refers to nothing that ever changes, and hence tell
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
@@ -121,6 +121,8 @@ class _Record:
         Blockers there.
     roomy : list of bool
         By queue, True if its class had room at some time in the round.
+    taken : ndarray of int64, shape (n,)
+        Shapes of the machines where tasks started in the round.
     late : bool
         The time limit passed.
     prices : ndarray of float64
@@ -137,6 +139,7 @@ class _Record:
     rows: Ints
     patch: NDArray[np.uint32]
     roomy: list[bool]
+    taken: Ints
     late: bool
     prices: NDArray[np.float64]
     held: dict[tuple[int, int], ReasonCode | Rest]
@@ -185,7 +188,9 @@ class _Record:
         why = self._why(i)[0]
         if (why == 0).any():
             return ReasonCode.TIME_LIMIT if self.late else ReasonCode.WAIT_CHEAPER
-        return ReasonCode.OUTBID if self.roomy[i] and not np.isin(why, (SPREAD, DEADLINE, FAILED)).any() else None
+        # Else the room was there for a while only, as others had stopped for tasks that did not start after all.
+        outbid = self.roomy[i] and (self.sights[i].ever[self.taken] == 2).any()
+        return ReasonCode.OUTBID if outbid and not np.isin(why, (SPREAD, DEADLINE, FAILED)).any() else None
 
     def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
         """Return the blockers of a class on all machines, and what differs from its sight."""
@@ -229,7 +234,12 @@ class Verdicts:
         self._scene: _Scene | None = None
 
     def waiting(
-        self, had_room: set[int], late: bool, short: Collection[JobRecord], withheld: Collection[Hashable] = ()
+        self,
+        had_room: set[int],
+        late: bool,
+        short: Collection[JobRecord],
+        withheld: Collection[Hashable] = (),
+        taken: Callable[[], Sequence[int]] = tuple,
     ) -> Waiting:
         """Return the tasks that wait at the end of the transaction, and why.
 
@@ -243,15 +253,23 @@ class Verdicts:
             Gangs that fell short.
         withheld : collection of hashable
             Tasks that start when runs have stopped.
+        taken : callable
+            Returns the rows where tasks started.
         """
         rest = self._rest(withheld) if withheld or self.cluster.resting else []
         if not self.cluster.waiting:
             self._line = None
             return Waiting(rest, sum([len(ids) for ids, _, _ in rest])) if rest else _NOBODY
-        return self._taken_down(had_room, late, short, withheld, rest)
+        return self._taken_down(had_room, late, short, withheld, rest, taken)
 
     def _taken_down(
-        self, had_room: set[int], late: bool, short: Collection[JobRecord], withheld: Collection[Hashable], rest: Groups
+        self,
+        had_room: set[int],
+        late: bool,
+        short: Collection[JobRecord],
+        withheld: Collection[Hashable],
+        rest: Groups,
+        taken: Callable[[], Sequence[int]],
     ) -> Waiting:
         """See `waiting`; some wait for room."""
         line = self._in_line()
@@ -265,7 +283,9 @@ class Verdicts:
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
         tasks = [queue.told or queue.tasks for queue in queues]
-        record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held, limited)
+        started = np.array(taken() if outbid else (), np.int64)
+        shapes = np.unique(scene.shapes.of_row[started])
+        record = _Record(scene, tasks, sights, rows, patch, roomy, shapes, late, prices, held, limited)
         count = sum(map(_COUNT, tasks))
         if rest:
             count += len(self.cluster.resting)

@@ -14,7 +14,8 @@ are expected within the lag.  A run is overtaken only where the one before it ta
 Invariants:
 
 * Runs *have room* in the order of their numbers, and those that have it fit into the real capacity together.
-* The books hold the real capacity, more than that only where `Ahead.rooms` says so, and never less than what is placed.
+* The books hold the real capacity, or more than that where runs are told ahead, and then no less than what is placed.  A
+  machine whose runs that have room take more than it has (it has become smaller) has its real capacity there.
 """
 
 from __future__ import annotations
@@ -83,6 +84,11 @@ class Room:
         return min(ceil(lag * count / max(total, lag)), count)
 
 
+def _is_over(room: Room, capacity: Amounts) -> bool:
+    """Return True if the runs that have room take more than this capacity: the machine has become smaller."""
+    return bool((room.taken - room.left > capacity).any())
+
+
 class Ahead:
     """Capacities beyond the real ones.
 
@@ -117,7 +123,7 @@ class Ahead:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def bounded(self, event: Event) -> Event:
-        """Return what the books are told in place of an event: no less capacity than is placed beyond the real one."""
+        """Return what the books are told in place of an event: no less capacity than is placed, unless that runs already."""
         if not isinstance(event, MachineUpdated) or event.capacity is None:
             return event
         if event.id not in self._beyond or event.id not in self._cluster.machines:
@@ -125,6 +131,8 @@ class Ahead:
         try:
             capacity = self._vector(event)
         except FlowschedError:
+            return event
+        if _is_over(self._rooms[event.id], capacity):
             return event
         return replace(event, capacity=self.amounts(np.maximum(capacity, self._placed(event.id))))
 
@@ -169,12 +177,12 @@ class Ahead:
         room = self._rooms.get(machine)
         return room is None or machine not in self._beyond or bool((demand <= room.capacity).all())
 
-    def take(self, machine: Hashable, demand: Amounts | None, now: float) -> bool:
-        """Give room to a run; False if there is none yet."""
+    def take(self, machine: Hashable, demand: Amounts | None, now: float, runs: bool = False) -> bool:
+        """Give room to a run; False if there is none yet, unless it runs already."""
         room = self._rooms.get(machine)
         if room is not None and demand is not None:
-            taken = room.taken + demand
-            if machine in self._beyond and (taken - room.left > room.capacity).any():
+            taken, limited = room.taken + demand, machine in self._beyond or self._cluster.inventory.rule is None
+            if limited and not runs and (taken - room.left > room.capacity).any():
                 return False
             room.taken = taken
             room.since.append(now)
@@ -292,7 +300,7 @@ class Ahead:
             device = self._cluster.resources.device_index
             if device >= 0:
                 capacity[device] = room.capacity[device]
-            capacity = np.maximum(capacity, self._placed(machine))
+            capacity = room.capacity if _is_over(room, room.capacity) else np.maximum(capacity, self._placed(machine))
             if (capacity > room.capacity).any():
                 self._beyond.add(machine)
             else:

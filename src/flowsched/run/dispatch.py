@@ -32,15 +32,18 @@ from flowsched.cluster.events import (
     Event,
     JobSubmitted,
     MachineAdded,
+    MachineDrained,
     MachineFailed,
     MachineRemoved,
+    MachineSampled,
     MachineUpdated,
     TaskCompleted,
     TaskFailed,
     TaskRemoved,
     TaskStarted,
+    UsageSampled,
 )
-from flowsched.exceptions import FlowschedError
+from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.ahead import Ahead
 from flowsched.run.executor import Ended, Executor, Failed, Left, Run, Started, Told
@@ -49,6 +52,8 @@ from flowsched.run.work import Active, TaskCancelledError, TaskLostError, Work
 from flowsched.scheduler import Scheduler
 
 __all__ = ["Dispatcher"]
+
+_DESCRIPTION = ("capacity", "rack", "labels", "slots", "taints")
 
 QUIET = 0.05
 """Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
@@ -73,13 +78,17 @@ class Dispatcher:
     Attributes
     ----------
     stats : Counter
-        "rounds", "started", "ended", "failed", "lost", "stopped", "stale" (answers), and "refused" (events of machines).
+        "rounds", "started", "ended", "failed", "lost", "stopped", "stale" (answers), and "refused" (descriptions of machines
+        and samples).
     dirty : bool
         Something has happened since the last round.
     work : dict of task to Work
         Tasks that have not ended.
     ahead : Ahead
     runs : Runs
+    refused : dict of machine to (MachineAdded or MachineUpdated, FlowschedError)
+        Descriptions that the scheduler refuses, and why.  They are tried again with all that is told of the machine, and
+        when another one has gone.
     """
 
     def __init__(
@@ -97,6 +106,7 @@ class Dispatcher:
         self.stats = self.runs.stats
         self.dirty = False
         self.work: dict[Hashable, Work] = {}
+        self.refused: dict[Hashable, tuple[MachineAdded | MachineUpdated, FlowschedError]] = {}
         self._skipped = 0  # of the scheduler's numbers, where an executor has runs that it has lost
         self._again_at = inf
         self._events: list[Event] = []
@@ -232,33 +242,74 @@ class Dispatcher:
     def _hear_machine(self, event: Event) -> None:
         self.dirty = True
         machine, there = getattr(event, "id", None), self.scheduler.cluster.machines
-        if isinstance(event, MachineRemoved | MachineFailed):
-            if machine not in there:
-                self.stats["stale"] += 1
-                return
-            self._lose(machine)
-            self.ahead.gone(machine)
-        elif isinstance(event, MachineAdded) and machine in there and not there[machine].failed:
-            # It was told twice, or the machine went and came back unnoticed.
-            same = MachineUpdated(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
-            if self._happened(same):
-                return
-            self._lose(machine)
-            self._happened(MachineRemoved(machine))
-        self._happened(event)
+        match event:
+            case MachineRemoved() | MachineFailed() | MachineDrained() if machine not in there:
+                if isinstance(event, MachineDrained) or self.refused.pop(machine, None) is None:
+                    self.stats["stale"] += machine not in self.refused
+            case MachineRemoved() | MachineFailed():
+                self.refused.pop(machine, None)
+                self._lose(machine)
+                self.ahead.gone(machine)
+                self._happened(event)
+                for other, _ in list(self.refused.values()):
+                    self._describe(other)
+            case MachineAdded() | MachineUpdated():
+                self._describe(event)
+            case UsageSampled() | MachineSampled():
+                try:
+                    self._happened(event)
+                except FlowschedError as error:  # another one will follow
+                    self.stats["refused"] += 1
+                    LOGGER.warning("%s: %s", type(event).__name__, error)
+            case _:
+                self._happened(event)
         self.runs.advance_held()
 
-    def _happened(self, event: Event) -> bool:
-        """Let an event of a machine happen; one that is refused is logged and counted."""
-        self.flush()
+    def _describe(self, event: MachineAdded | MachineUpdated) -> None:
+        """Describe a machine to the scheduler.  Where that is refused, the machine takes no tasks until it is described otherwise.
+
+        A machine that was told twice has perhaps gone and come back unnoticed: its executor tells what became of its runs.
+        """
+        machine, there = event.id, self.scheduler.cluster.machines
+        if machine in self.refused and isinstance(event, MachineUpdated):
+            given = {name: told for name in _DESCRIPTION if (told := getattr(event, name)) is not None}
+            event = replace(self.refused[machine][0], **given)
+        parts = {name: getattr(event, name) for name in _DESCRIPTION}
+        known = machine in there
+        if known and not there[machine].failed:
+            event = MachineUpdated(machine, **parts, time=event.time)
+        elif not known:
+            if event.capacity is None:
+                self.stats["stale"] += 1
+                return
+            event = MachineAdded(machine, **{k: v for k, v in parts.items() if v is not None}, time=event.time)
         try:
-            self.scheduler.apply(self.ahead.bounded(event))
-            self.ahead.note(event)
+            self._happened(event)
+            self.refused.pop(machine, None)
         except FlowschedError as error:
             self.stats["refused"] += 1
-            LOGGER.warning("%s: %s", type(event).__name__, error)
-            return False
-        return True
+            self.refused[machine] = event, error
+            LOGGER.warning("machine %r takes no tasks, as its description is refused: %s", machine, error)
+            if known and not there[machine].drained:
+                self._happened(MachineDrained(machine))
+
+    def _happened(self, event: Event) -> None:
+        """Let an event of a machine happen."""
+        self.flush()
+        self.scheduler.apply(self.ahead.bounded(event))
+        self.ahead.note(event)
+
+    def check_machines(self) -> None:
+        """Refuse to go on without any machine whose description the scheduler takes, where there are others.
+
+        Raises
+        ------
+        InputError
+            The reasons of those that are refused.
+        """
+        if self.refused and self.scheduler.cluster.machines.keys() <= self.refused.keys():
+            reasons = dict.fromkeys(str(error) for _, error in self.refused.values())
+            raise InputError(f"driver: all machines are refused: {'; '.join([*reasons][:3])}")
 
     def _lose(self, machine: Hashable) -> None:
         """End all runs on a machine that is gone.  Should they go on there, what they tell is stale."""
@@ -356,6 +407,7 @@ class Dispatcher:
             self.runs.add(active)
             if not active.counted:
                 self.runs.displace(active)
+        self.check_machines()
         self.runs.advance(*self.runs.on)
         self._skipped = max([run.number - cluster.runs for run in runs] + [0])
         lost = [task for task in cluster.tasks if task not in self.runs.of and cluster.placement(task) is not None]

@@ -238,6 +238,14 @@ class Driver:
         """Counts: rounds, and runs that were started, have ended, failed, were lost or stopped; answers that were stale."""
         return dict(self._dispatch.stats)
 
+    @property
+    def refused(self) -> dict[Hashable, str]:
+        """Machines that take no tasks since the scheduler refuses their descriptions, each with the reason.
+
+        Such a machine is tried again with all that is told of it.  Where no other machine is left, the driver fails.
+        """
+        return {machine: str(error) for machine, (_, error) in self._dispatch.refused.items()}
+
     async def drained(self) -> None:
         """Wait until no task is left, cancelled ones that are still being stopped included."""
         self._check_open()
@@ -255,7 +263,11 @@ class Driver:
         told: list[Told] = []
         hear = told.append
         runs = await self.executor.open(lambda one: hear(one))
-        self._dispatch.recover(told, runs, self._clock())
+        try:
+            self._dispatch.recover(told, runs, self._clock())
+        except BaseException:
+            await self.executor.close()
+            raise
         hear = self._hear
         self._owner = asyncio.create_task(self._own())
         return self
@@ -312,6 +324,7 @@ class Driver:
             inbox, self._inbox = self._inbox, []
             for told in inbox:
                 dispatch.hear(told, now)
+            dispatch.check_machines()
             dispatch.overdue(now)
             dispatch.flush()
             if self._closing and not dispatch.active:

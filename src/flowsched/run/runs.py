@@ -130,11 +130,13 @@ class Runs:
                 if active.held and not may[run.gang]:
                     room = waits = False
                 if active.since == inf and run.number in self.by_number and run.task not in self.stopping:
-                    room = room and self._ahead.take(machine, active.demand, self.now)
-                    if room:
+                    runs = not (active.held or active.waits)
+                    has = (room or runs) and self._ahead.take(machine, active.demand, self.now, runs)
+                    room = room and has
+                    if has:
                         active.since = self.now
                         self.limit(active)
-                    if active.held and (room or (waits and active.waits)):
+                    if active.held and (has or (waits and active.waits)):
                         self._start(active)
                 waits = waits and active.waits
 

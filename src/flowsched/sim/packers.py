@@ -126,7 +126,7 @@ def at_random(seed: int) -> tuple[Order, Choice, Pick]:
         share = inventory.device_share(cls.index)
         if share == MICRO:
             return inventory.pick(row, cls.index)
-        return (int(rng.choice(np.flatnonzero(inventory.devices[row] >= share))),)
+        return (int(rng.choice(np.flatnonzero(inventory.rooms(row) >= share))),)
 
     return order, choice, pick
 
