@@ -44,7 +44,7 @@ from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.again import again_at
-from flowsched.rounds.backfill import overtake
+from flowsched.rounds.backfill import overtake, start_gangs
 from flowsched.rounds.gangs import gangs_of
 from flowsched.rounds.outcome import outcome, round_of
 from flowsched.rounds.reclaim import reclaim
@@ -129,6 +129,8 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                 had_room = _settle(check, clock)
                 while gangs is not None and not gangs.settled(clock.late):
                     had_room |= _settle(check, clock)
+                if gangs is not None:
+                    start_gangs(check, gangs, clock.late)
                 check.restore_unneeded()
                 withheld = withhold(check)
                 starts, stops = outcome(check)
