@@ -166,7 +166,7 @@ cdef struct World:
     const char *usable                      # by row
     const int64_t *version                  # by row: when it changed last
     const char *suits                       # by class and shape: labels and taints allow it
-    const int64_t *held                     # by row, as far as the column goes: the class that it is kept for, -1 without one
+    const int64_t *held                     # by row, as far as the column goes: see `Reservations.held`
     Py_ssize_t held_rows
 
 
@@ -234,7 +234,10 @@ cdef inline int64_t room_on_devices(int64_t need, const int64_t *device, int64_t
 
 
 cdef inline bint kept(const World *w, int64_t c, int64_t other) noexcept nogil:
-    """True if a machine that is kept for another class is closed to this one."""
+    """True if a machine that is kept for another class, or for a gang, is closed to this one; see `Reservations.held`."""
+    if other < -1:
+        other = -2 - other
+        return other < w.classes and w.priority[c] >= w.priority[other]
     return 0 <= other < w.classes and other != c and w.priority[c] >= w.priority[other]
 
 

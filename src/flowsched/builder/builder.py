@@ -252,7 +252,31 @@ class Builder:
             blocked = quotas.blocked()
             withheld = {**withheld, **blocked}
             patient = dict.fromkeys(filterfalse(blocked.__contains__, patient))
-        self.reservations.update(patient, scope.now, self.policy.backfill, withheld)
+        gangs = self.gangs() if self.gang_groups else ()
+        self.reservations.update(patient, scope.now, self.policy.backfill, withheld, gangs, self._may_reserve)
+
+    def _may_reserve(self, job: JobRecord) -> bool:
+        """Return False for a gang that its quota or its share keeps from starting, or that the flow has not tried yet to start by evictions."""
+        if self.quotas is not None and any(self.quotas.short(group) for group in job.each_group() if group.waiting):
+            return False
+        if self.policy.fairness is not None and not self.entitles(job):
+            return False
+        worst = self.cluster.inventory.worst_running() if self.policy.preemption is not None else None
+        return worst is None or worst <= job.job.priority or job in self.reservations.short
+
+    def entitles(self, job: JobRecord) -> bool:
+        """Return whether its share allows a gang to start, by what was its claimant's while the gang was among those that claim."""
+        bounds = self.reservations.entitled.get(job)
+        return bounds is not None and all(
+            running + job.lacks <= most for running, most in zip(self.shares.runs(job), bounds, strict=True)
+        )
+
+    def note_gangs(self, waiting: Sequence[JobRecord]) -> None:
+        """Remember which gangs wait at the end of a round."""
+        reservations = self.reservations
+        reservations.short = dict.fromkeys(waiting)
+        if reservations.entitled:
+            reservations.entitled = {job: most for job, most in reservations.entitled.items() if job in reservations.short}
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is set anew in the next update."""

@@ -12,27 +12,36 @@ then others may *overtake* them there, if they leave in time or leave enough bes
 backfilling as in EASY (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995; Mu'alem and Feitelson, IEEE TPDS 12(6),
 2001).  A run that outlasts its estimate is expected to take as long again as it has taken.  After the time that was
 expected, another machine is chosen if there is still no room.
+
+A gang stands in the same line, and gets the amounts that its tasks take on several machines at the earliest time at which all
+of them fit (`flowsched.builder.forecast`).  Its reservation is worked out in each round, and replaced where it can have room
+earlier.  Several gangs may have their amounts on one machine; a gang takes a machine from classes behind it.  A gang that could
+start now, or by evictions, is left to the flow, and has a reservation once it has fallen short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from math import inf
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.class_arcs import ClassArcs
+from flowsched.builder.forecast import Amounts, Forecast, asked, classes_of, ends, free_now, room_now, together
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import Columns, column
-from flowsched.cluster.records import Group, TaskClass
+from flowsched.cluster.records import Group, JobRecord, TaskClass
 
-__all__ = ["Reservation", "Reservations"]
+__all__ = ["GangReservation", "Reservation", "Reservations", "Window"]
 
 Ints = NDArray[np.int64]
+
+_GANGS = 100
+"""Most gangs with a reservation."""
 
 _MACHINES_PER_HOLD = 500
 """So small a part of the cluster stands aside: one machine, and one more for every so many."""
@@ -47,6 +56,40 @@ class Reservation:
     tried: dict[int, None] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class GangReservation:
+    """What is kept for a gang, by row, and until when; `timed` where that is the time at which the gang is expected to start.
+
+    Without one, `tried` are the rows that were kept before.
+    """
+
+    until: float
+    timed: bool
+    rows: Amounts
+    tried: dict[int, None] = field(default_factory=dict)
+
+
+Standing = tuple[int, int]
+"""Priority and turn: the less, the better."""
+
+
+@dataclass(slots=True)
+class Window:
+    """What others may do on a machine until a time at which it is kept for a class or a gang of this standing.
+
+    They leave until then, or what they take is a part of `beside`.
+    """
+
+    row: int
+    standing: Standing
+    until: float
+    beside: Ints
+
+    def admits(self, demand: Ints, end: float) -> bool:
+        """Return whether a task of these amounts, which is expected to end then, may start."""
+        return end <= self.until or bool((demand <= self.beside).all())
+
+
 class Reservations(Columns):
     """Machines kept for classes, as a limit that `Inventory.room` asks.
 
@@ -57,7 +100,8 @@ class Reservations(Columns):
     """
 
     held: Ints = column("rows", fill=-1)
-    """The class that the row is kept for, -1 without one."""
+    """The class that the row is kept for, and may enter; -1 without one.  For a gang among others of its class, -2 - that class:
+    none of its priority or a worse one may enter but by `grants`."""
 
     def __init__(self, cluster: Cluster, classes: ClassArcs) -> None:
         super().__init__()
@@ -66,6 +110,12 @@ class Reservations(Columns):
         self._holds: dict[TaskClass, Reservation] = {}
         self.holding = 0
         self._granted: dict[int, None] = {}
+        self._now = -inf
+        self._rooms: dict[JobRecord, GangReservation] = {}
+        self.short: dict[JobRecord, None] = {}
+        """Gangs that waited at the end of the last round."""
+        self.entitled: dict[JobRecord, tuple[int, int]] = {}
+        """Under shares, of gangs that fell short: what `Shares.bounds` said while they claimed their share."""
 
     # -- the limit ----------------------------------------------------------------------------------------------
 
@@ -74,7 +124,8 @@ class Reservations(Columns):
         self.grow(rows=self.cluster.inventory.rows)
         priority = self.cluster.inventory.priority
         held, cls = self.held[rows][None, :], classes[:, None]
-        against: NDArray[np.bool_] = (held >= 0) & (held != cls) & (priority[cls] >= priority[held])
+        of = np.where(held < -1, -2 - held, held)
+        against: NDArray[np.bool_] = (held != -1) & (held != cls) & (priority[cls] >= priority[of])
         return against
 
     def forbids(self, row: int, class_id: int) -> bool:
@@ -96,8 +147,11 @@ class Reservations(Columns):
     def forget_machines(self, rows: Iterable[int]) -> None:
         """Keep these rows for no class, of machines that are gone."""
         self.grow(rows=self.cluster.inventory.rows)
+        rows = list(rows)
+        for job in [job for job, room in self._rooms.items() if not room.rows.keys().isdisjoint(rows)]:
+            self._lift(self._rooms.pop(job))
         for row in rows:
-            self.holding -= int(self.held[row] >= 0)
+            self.holding -= int(self.held[row] != -1)
             self.held[row] = -1
 
     def check(self) -> None:
@@ -108,23 +162,40 @@ class Reservations(Columns):
         ValueError
         """
         live, count = [-1, *self.cluster.by_class], self.cluster.inventory.rows
-        known = bool(np.isin(self.held, live).all()) and bool((self.held[count:] == -1).all())
-        if not known or self.holding != int((self.held >= 0).sum()):
+        of = np.where(self.held < -1, -2 - self.held, self.held)
+        known = bool(np.isin(of, live).all()) and bool((of[count:] == -1).all())
+        if not known or self.holding != int((of >= 0).sum()):
             raise ValueError("a machine is held for no class")
+
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Let `Inventory.room` tell what fits whatever is kept."""
+        holding, self.holding = self.holding, 0
+        try:
+            yield
+        finally:
+            self.holding = holding
 
     # -- machines and classes -----------------------------------------------------------------------------------
 
     def time_tells(self, now: float) -> bool:
         """Return whether a machine has been kept for long enough."""
-        return any(now >= hold.until for hold in self._holds.values())
+        return any(now >= hold.until for hold in (*self._holds.values(), *self._rooms.values()))
 
-    def terms(self) -> list[tuple[TaskClass, int, float]]:
-        """Return what is kept: class, row and until when."""
-        return [(cls, hold.row, hold.until) for cls, hold in self._holds.items()] if self._holds else []
+    def terms(self) -> list[tuple[TaskClass | JobRecord, tuple[int, ...], float]]:
+        """Return what is kept: for whom, rows and until when; all times that are over are alike for a gang."""
+        if not (self._holds or self._rooms):
+            return []
+        now = self._now
+        found: list[tuple[TaskClass | JobRecord, tuple[int, ...], float]] = []
+        found += [(cls, (hold.row,), hold.until) for cls, hold in self._holds.items()]
+        found += [(job, tuple(room.rows), max(room.until, now)) for job, room in self._rooms.items()]
+        return found
 
     def due(self, now: float) -> float:
         """Return when a machine will have been kept for long enough, of those for which that is to come."""
-        return min((hold.until for hold in self._holds.values() if hold.until > now), default=inf)
+        holds = (*self._holds.values(), *self._rooms.values())
+        return min((hold.until for hold in holds if hold.until > now), default=inf)
 
     def remember(self) -> Iterator[tuple[TaskClass, int, float, list[int]]]:
         """Class, row that is kept for it (-1 without one), until when, and rows tried, for `resume`."""
@@ -141,12 +212,36 @@ class Reservations(Columns):
             if row >= 0:
                 self._hold(row, cls.index)
 
+    def remember_gangs(
+        self,
+    ) -> Iterator[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]:
+        """Gang, whether it fell short, its entitlement, and what is kept for it; for `resume_gangs`."""
+        for job in dict.fromkeys((*self.short, *self.entitled, *self._rooms)):
+            if self.cluster.jobs.get(job.job.id) is job:
+                yield job, job in self.short, self.entitled.get(job), self._rooms.get(job)
+
+    def resume_gangs(
+        self, gangs: Iterable[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]
+    ) -> None:
+        """Take over what `remember_gangs` of another builder returned."""
+        for job, short, entitled, room in gangs:
+            if short:
+                self.short[job] = None
+            if entitled is not None:
+                self.entitled[job] = entitled
+            if room is not None and job.lacks:
+                self._rooms[job] = room
+                self._close(job, room.rows)
+        self.holding = int((self.held != -1).sum())
+
     def update(
         self,
         patient: Collection[Group],
         now: float,
         backfill: Literal["easy", "conservative"] | None = None,
         withheld: Collection[Group] = (),
+        gangs: Sequence[JobRecord] = (),
+        may_reserve: Callable[[JobRecord], bool] = lambda job: True,
     ) -> None:
         """Give machines back that are needed no more, and keep others.
 
@@ -158,14 +253,19 @@ class Reservations(Columns):
         backfill : "easy", "conservative" or None
             See `Policy.backfill`.
         withheld : collection of Group
-            Groups of which no task may start.
+            Groups of which no task may start, but for those of gangs.
+        gangs : sequence of JobRecord
+            Gangs of which tasks wait.
+        may_reserve : callable
+            Returns False for a gang that more room does not help now.
         """
         if self._granted:
             self._granted.clear()
+        self._now = now
         inventory = self.cluster.inventory
         estimates = backfill is not None and inventory.tasks.estimated > 0 and inventory.rule is None
-        if patient or self._holds or estimates:
-            self._revise(patient, now, backfill if estimates else None, withheld)
+        if patient or self._holds or self._rooms or estimates:
+            self._revise(patient, now, backfill if estimates else None, withheld, gangs, may_reserve)
 
     def _revise(
         self,
@@ -173,49 +273,115 @@ class Reservations(Columns):
         now: float,
         backfill: Literal["easy", "conservative"] | None,
         withheld: Collection[Group],
+        gangs: Sequence[JobRecord],
+        may_reserve: Callable[[JobRecord], bool],
     ) -> None:
         """See `update`; without `backfill` for patient groups alone."""
         inventory = self.cluster.inventory
+        line_up = _GangLine(self, now, may_reserve) if gangs and inventory.rule is None else None
+        lacking = {job for job in gangs if job.lacks} if line_up is not None else set()
         groups = [group for group in patient if group.waiting]
         most = 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD
-        oldest: dict[TaskClass, float] = {}
+        oldest: dict[TaskClass | JobRecord, float] = {}
         for group in groups:
             since = group.waiting[0].since
             if since is not None:
-                oldest[group.cls] = min(oldest.get(group.cls, since), since)
-        roomy = set(self.classes.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
-        due = [cls for cls in oldest if cls.index not in roomy]
+                unit = group.job if group.job in lacking else group.cls
+                oldest[unit] = min(oldest.get(unit, since), since)
+        aged = [unit for unit in oldest if isinstance(unit, TaskClass)]
+        roomy = set(self.classes.with_room([cls.index for cls in aged]))  # what keeps these waiting is not room
+        due: list[TaskClass | JobRecord] = [cls for cls in aged if cls.index not in roomy]
+        due += [job for job in lacking.intersection(oldest) if job in self.short]
         self.grow(rows=inventory.rows)
-        line = self._line(withheld) if backfill is not None else []
-        self._give_back({*due, *line}, now)
-        for cls in islice((cls for cls in line if not self._has_room(cls)), most if backfill == "easy" else None):
-            if cls not in self._holds or self._holds[cls].row < 0:
-                self._keep_earliest(cls, now)
+        before = self.held[: inventory.rows].copy() if self._rooms or lacking else None
+        rooms, self._rooms = self._rooms, {}
+        for room in rooms.values():
+            self._lift(room)
+        line = self._line(withheld, lacking) if backfill is not None else []
+        self._give_back({unit for unit in (*due, *line) if isinstance(unit, TaskClass)}, now)
+        left = most if backfill == "easy" else len(line)
+        for unit in line:
+            if not left:
+                break
+            if isinstance(unit, TaskClass):
+                if self._has_room(unit):
+                    continue
+                if unit not in self._holds or self._holds[unit].row < 0:
+                    self._keep_earliest(unit, now)
+                if line_up is not None and unit in self._holds:
+                    line_up.pass_by(self._holds[unit].row)
+                left -= 1
+            elif line_up is not None:
+                if len(self._rooms) == _GANGS:
+                    break
+                left -= line_up.reserve(unit, rooms.get(unit))
         if len(due) > most:  # the sizes of few decide
-            last = sorted((cls.priority, oldest[cls]) for cls in due)[most - 1]
-            due = [cls for cls in due if (cls.priority, oldest[cls]) <= last]
-        due.sort(key=lambda cls: (cls.priority, oldest[cls], -inventory.size(cls.index), cls.rank))
-        for cls in due[:most]:
-            hold = self._holds.get(cls)
+            last = sorted((_priority(unit), oldest[unit]) for unit in due)[most - 1]
+            due = [unit for unit in due if (_priority(unit), oldest[unit]) <= last]
+        due.sort(key=lambda unit: (_priority(unit), oldest[unit], *self._size(unit)))
+        for unit in due[:most]:
+            if isinstance(unit, JobRecord):
+                if line_up is not None and unit not in self._rooms:
+                    line_up.keep(unit, rooms.get(unit), 2 * now - oldest[unit])
+                continue
+            hold = self._holds.get(unit)
             if hold is None or hold.row < 0:
-                self._keep(cls, hold or Reservation(-1, now), 2 * now - oldest[cls])
+                self._keep(unit, hold or Reservation(-1, now), 2 * now - oldest[unit])
+        if before is not None:
+            for row in np.flatnonzero(before != self.held[: inventory.rows]).tolist():
+                inventory.touch(row)
 
-    def _line(self, withheld: Collection[Group]) -> list[TaskClass]:
-        """Return the classes that had no room at the last update: by priority, then by arrival of their first task."""
+    def _size(self, unit: TaskClass | JobRecord) -> tuple[Any, ...]:
+        """Return what orders classes and gangs of one age."""
+        if isinstance(unit, JobRecord):
+            return 0.0, 0, unit.serial
+        return -self.cluster.inventory.size(unit.index), 1, unit.rank
+
+    def _lift(self, room: GangReservation) -> None:
+        """Keep the rows of a gang for none."""
+        rows = [row for row in room.rows if self._single(row) is None]
+        self.holding -= int((self.held[rows] != -1).sum())
+        self.held[rows] = -1
+
+    def _single(self, row: int) -> TaskClass | None:
+        """Return the class that a row is kept for, of tasks that start alone."""
+        for cls, hold in self._holds.items():
+            if hold.row == row and self.held[row] == cls.index:
+                return cls
+        return None
+
+    def _close(self, job: JobRecord, rows: Iterable[int]) -> None:
+        """Keep rows for a gang, unless a better one has closed them."""
+        classes = [group.cls for group in job.each_group() if group.waiting]
+        alone = len(classes) == 1 and all(group.job is job for group in self.cluster.waiting.get(classes[0], ()))
+        held = classes[0].index if alone else -2 - classes[0].index
+        for row in rows:
+            if self.held[row] == -1:
+                self.held[row] = held
+                self.holding += 1
+            elif self.held[row] >= 0:
+                self.held[row] = -2 - self.held[row]  # kept for several
+
+    def _line(self, withheld: Collection[Group], gangs: Collection[JobRecord]) -> list[TaskClass | JobRecord]:
+        """Return what waits, by priority, then by arrival: classes that had no room at the last update, by their first task, and gangs."""
         inventory = self.cluster.inventory
         waiting = [cls for cls in self.cluster.waiting if not inventory.affinity.restricts(cls.index)]
         known = [cls.index for cls in waiting if cls.index < self.classes.known]
         roomy = set(self.classes.with_room(known))
-        first: dict[TaskClass, int] = {}
+        first: dict[TaskClass | JobRecord, Standing] = {}
         for cls in waiting:
             if cls.index not in roomy:
                 heads = (
-                    g.waiting[0].turn for g in self.cluster.waiting[cls] if g.job.job.gang is None and g not in withheld
+                    g.waiting[0].turn
+                    for g in self.cluster.waiting[cls]
+                    if (g.job.job.gang is None or g.job not in gangs) and g not in withheld
                 )
                 turn = min(heads, default=None)
                 if turn is not None:
-                    first[cls] = turn
-        return sorted(first, key=lambda cls: (cls.priority, first[cls]))
+                    first[cls] = cls.priority, turn
+        for job in gangs:
+            first[job] = standing(job)
+        return sorted(first, key=first.__getitem__)
 
     def _has_room(self, cls: TaskClass) -> bool:
         """Return True if a task of the class may start somewhere now."""
@@ -228,7 +394,7 @@ class Reservations(Columns):
     def _keep_earliest(self, cls: TaskClass, now: float) -> None:
         """Keep the machine that will have room for the class first, if the time of that is known anywhere."""
         inventory = self.cluster.inventory
-        able = inventory.usable[: inventory.rows] & (self.held[: inventory.rows] < 0)
+        able = inventory.usable[: inventory.rows] & (self.held[: inventory.rows] == -1)
         rows = np.flatnonzero(able)
         rows = rows[inventory.can_ever(np.array([cls.index]), rows)[0]]
         asked = np.zeros(inventory.rows, np.bool_)
@@ -244,7 +410,7 @@ class Reservations(Columns):
         inventory = self.cluster.inventory
         if not len(task):
             return -1, inf
-        end, row = self._ends(task, now), inventory.tasks.row[task]
+        end, row = ends(self.cluster, task, now), inventory.tasks.row[task]
         order = np.lexsort((inventory.tasks.turn[task], end, row))
         end, row, kind = end[order], row[order], inventory.tasks.class_id[task[order]]
         first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
@@ -263,28 +429,53 @@ class Reservations(Columns):
         """Return the indices of the tasks that run on a row."""
         return np.array([task.index for task in self.cluster.by_row[row].tasks], np.int64)
 
-    def _ends(self, tasks: Ints, now: float) -> NDArray[np.float64]:
-        """Return when running tasks are expected to end; one beyond its estimate takes as long again as it has taken."""
-        end, since = self.cluster.inventory.tasks.end[tasks], self.cluster.inventory.tasks.since[tasks]
-        expected: NDArray[np.float64] = np.where(end <= now, 2 * now - since, end)
-        return expected
-
     # -- overtaking ---------------------------------------------------------------------------------------------
 
-    def kept(self) -> list[tuple[int, TaskClass]]:
-        """Return the rows that are kept, and for which class."""
-        return [
-            (hold.row, cls) for cls, hold in self._holds.items() if hold.row >= 0 and self.held[hold.row] == cls.index
-        ]
+    def windows(self, now: float) -> list[Window]:
+        """Return the windows of all kept rows, by standing; none are given where it is unknown when there will be room."""
+        cluster, inventory = self.cluster, self.cluster.inventory
+        found: list[Window] = []
+        free = free_now(cluster)
+        for cls, hold in self._holds.items():
+            row = hold.row
+            if row < 0 or self.held[row] != cls.index:
+                continue
+            task = self._running_on(row)
+            _, when = self._earliest(cls, task, now)
+            known = now < when < inf
+            gone = task[ends(cluster, task, now) <= when] if known else task[:0]
+            beside = free[row] + self._given(gone) - asked(cls)
+            found.append(Window(row, (cls.priority, -1), when, beside) if known else _shut(row, cls.priority, beside))
+        kept = np.zeros_like(free)
+        for job in sorted((job for job in self._rooms if job.lacks), key=standing):
+            room = self._rooms[job]
+            rows = np.array(list(room.rows), np.int64)
+            for row, some in room.rows.items():
+                kept[row] += some
+            there = np.zeros(inventory.rows, np.bool_)
+            there[rows] = True
+            task = np.flatnonzero(inventory.tasks.row >= 0)
+            task = task[there[inventory.tasks.row[task]]]
+            task = task[ends(cluster, task, now) <= room.until]
+            beside = free.copy()
+            np.add.at(beside, inventory.tasks.row[task], self._given_each(task))
+            for row in room.rows:
+                left = beside[row] - kept[row]
+                found.append(Window(row, standing(job), room.until, left) if room.timed else _shut(row, job.job.priority, left))
+        return sorted(found, key=lambda window: window.standing)
 
-    def leeway(self, row: int, cls: TaskClass, now: float) -> tuple[float, Ints]:
-        """Return when a kept row will have room for its class, and what else is free then; infinity if it is unknown."""
-        inventory = self.cluster.inventory
-        task = self._running_on(row)
-        _, when = self._earliest(cls, task, now)
-        gone = task[self._ends(task, now) <= when]
-        beside: Ints = inventory.free[row] + inventory.demand[inventory.tasks.class_id[gone]].sum(axis=0) - cls.demand
-        return when, beside
+    def _given_each(self, tasks: Ints) -> Ints:
+        """Return the amounts that running tasks (by index) take."""
+        demand = self.cluster.inventory.demand[self.cluster.inventory.tasks.class_id[tasks]]
+        return np.column_stack([demand, np.ones(len(tasks), np.int64)])
+
+    def _given(self, tasks: Ints) -> Ints:
+        total: Ints = self._given_each(tasks).sum(axis=0)
+        return total
+
+    def kept_for(self, row: int) -> TaskClass | None:
+        """Return the class of single tasks that may enter the row though it is kept."""
+        return self._single(row)
 
     def turns(self, row: int, durations: Collection[float], now: float) -> float:
         """Return when time alone next lets tasks of these durations overtake on a kept row, or changes what is expected there.
@@ -324,7 +515,7 @@ class Reservations(Columns):
         """Keep the machine that lacks least, of those not tried yet."""
         inventory = self.cluster.inventory
         rows = np.arange(inventory.rows)
-        rows = rows[inventory.usable[rows] & (self.held[rows] < 0)]
+        rows = rows[inventory.usable[rows] & (self.held[rows] == -1)]
         rows = rows[inventory.can_ever(np.array([cls.index]), rows)[0]]
         untried = rows[~np.isin(rows, list(hold.tried))]
         if not len(untried):
@@ -337,3 +528,104 @@ class Reservations(Columns):
         hold.row, hold.until, hold.tried[row] = row, until, None
         self._holds[cls] = hold
         self._hold(row, cls.index)
+
+
+class _GangLine:
+    """Reservations for gangs in one round, in the order of the line."""
+
+    def __init__(self, reservations: Reservations, now: float, may_reserve: Callable[[JobRecord], bool]) -> None:
+        self._of, self._now, self._may_reserve = reservations, now, may_reserve
+        self._forecast: Forecast | None = None
+        self._passed: dict[int, None] = {}
+        """Rows kept for classes ahead."""
+
+    @property
+    def forecast(self) -> Forecast:
+        if self._forecast is None:
+            self._forecast = Forecast(self._of.cluster, self._now)
+            self._forecast.close(self._passed)
+        return self._forecast
+
+    def pass_by(self, row: int) -> None:
+        """Keep off a row that is kept for a class ahead."""
+        if row >= 0:
+            self._passed[row] = None
+            if self._forecast is not None:
+                self._forecast.close([row])
+
+    def _wants(self, job: JobRecord) -> tuple[list[tuple[TaskClass, int]], Ints] | None:
+        """Return how many tasks of each class the gang starts together, and their room; None where no reservation helps it."""
+        tasks = together(job)
+        if not tasks or not self._may_reserve(job):
+            return None
+        wanted = [(cls, len(some)) for cls, some in classes_of(tasks)]
+        cluster = self._of.cluster
+        with self._of.lifted():
+            room = room_now(cluster, [cls.index for cls, _ in wanted], np.arange(cluster.inventory.rows))
+        return wanted, room * self.forecast.able
+
+    def reserve(self, job: JobRecord, old: GangReservation | None) -> bool:
+        """Keep room for a gang at the earliest time at which it fits, if that is known; return whether it needs that."""
+        wants = self._wants(job)
+        if wants is None:
+            return False
+        short = job in self._of.short
+        if not short and self.forecast.fits(*wants):
+            return False
+        found = self.forecast.earliest(*wants)
+        if found is None:
+            return False
+        until, rows = found
+        if (
+            old is not None
+            and old.timed
+            and self._now < old.until <= until
+            and all(self.forecast.able[row] for row in old.rows)
+            and np.array_equal(sum(old.rows.values()), sum(rows.values()))
+        ):
+            until, rows = old.until, old.rows
+        self._take(job, GangReservation(until, True, rows))
+        return True
+
+    def keep(self, job: JobRecord, old: GangReservation | None, until: float) -> None:
+        """Keep machines for a gang that has waited for long, until they are empty."""
+        wants = self._wants(job)
+        if wants is None or self.forecast.fits(*wants):
+            return
+        if old is not None and not old.timed and self._now < old.until and all(map(self.forecast.able.__getitem__, old.rows)):
+            self._take(job, old)
+            return
+        tried = {} if old is None else old.tried
+        able = np.flatnonzero(self.forecast.able)
+        kept = [room.rows for room in self._of._rooms.values()]
+        for rows in (able[~np.isin(able, list(tried))], able):
+            amounts = self.forecast.when_empty(wants[0], kept, rows)
+            if amounts is not None:
+                tried = {**(tried if len(rows) < len(able) else {}), **dict.fromkeys(amounts)}
+                self._take(job, GangReservation(until, False, amounts, tried))
+                return
+
+    def _take(self, job: JobRecord, room: GangReservation) -> None:
+        of = self._of
+        for row in room.rows:
+            behind = of._single(row)
+            if behind is not None:
+                of._holds[behind].row = -1
+                of.forget_machines([row])
+        of._rooms[job] = room
+        of._close(job, room.rows)
+        self.forecast.take(room.rows)
+
+
+def standing(job: JobRecord) -> Standing:
+    """Return the place of a gang in the line: by priority, then by its first waiting task."""
+    return job.job.priority, min(group.waiting[0].turn for group in job.each_group() if group.waiting)
+
+
+def _priority(unit: TaskClass | JobRecord) -> int:
+    return unit.priority if isinstance(unit, TaskClass) else unit.job.priority
+
+
+def _shut(row: int, priority: int, beside: Ints) -> Window:
+    """Return a window that lets nobody start."""
+    return Window(row, (priority, -1), -inf, np.full_like(beside, -1))

@@ -29,6 +29,7 @@ from flowsched.builder.claimants import Claimants
 from flowsched.builder.job_counts import JobCounts, jobs_with
 from flowsched.builder.ladder import LadderPosition
 from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
@@ -304,6 +305,21 @@ class Shares(Columns):
         index = self._claimants.index.get(job, -1)
         return 0 <= index < len(self._full) and bool(self._full[index])
 
+    def bounds(self, job: JobRecord) -> tuple[int, int]:
+        """Return the most tasks that the bounds, as of the last update, let the claimant of a job run, and the job itself."""
+        index = self._claimants.index.get(job, -1)
+        if index < 0 or self.fairness is None or self._claims is None:
+            return UNLIMITED, UNLIMITED
+        within = UNLIMITED if self.fairness.within is None else int(self._most_within[index])
+        return int(self._most[self._claimants.number(job)]), within
+
+    def runs(self, job: JobRecord) -> tuple[int, int]:
+        """Return how many tasks of its claimant, and of the job itself, run now."""
+        own = _running(job)
+        if self.fairness is None or self.fairness.over != "user":
+            return own, own
+        return sum(_running(other) for other in self.cluster.jobs.values() if other.job.user == job.job.user), own
+
     def arcs(self) -> tuple[Ints, Ints]:
         """Return the base and slack arcs of the claimants to the sink, -1 where there is none."""
         at = self._claimants.bundles()
@@ -416,6 +432,10 @@ class Shares(Columns):
                 policy.fair_step,
             )
             self._allowed_within[jobs] = np.maximum(part, self._counts.running(jobs))
+
+
+def _running(job: JobRecord) -> int:
+    return sum(group.tasks - len(group.waiting) for group in job.each_group())
 
 
 def _entitled(fairness: Fairness, claims: Claims) -> Ints:

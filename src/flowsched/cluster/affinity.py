@@ -127,6 +127,11 @@ class Affinity:
         """Return whether the class has limits of its own."""
         return class_id in self._classes and self._classes[class_id].wishes
 
+    def limits_of(self, class_id: int) -> tuple[int, int]:
+        """Return the most of its kind that the class itself allows on its machine and in its rack."""
+        known = self._classes.get(class_id)
+        return (MANY, MANY) if known is None else (known.on_machine, known.in_rack)
+
     def heeds(self, class_id: int) -> bool:
         """Return whether limits may concern the class on a machine."""
         return self.fussy > 0 and class_id in self._classes

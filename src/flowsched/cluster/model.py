@@ -386,7 +386,7 @@ class Job:
     priority : int
         Lower is better (1 goes before 2).
     gang : int or None
-        Run at least so many of its tasks at the same time, or none.
+        Run at least so many of its tasks at the same time, or none; 1 is no gang, and becomes None.
     deadline : float or None
         In the time of the events.
     closed : bool
@@ -410,7 +410,8 @@ class Job:
             check_id(f"{me}: user", self.user)
         object.__setattr__(self, "priority", whole(f"{me}: priority", self.priority, -(2**40), 2**40))
         if self.gang is not None:
-            object.__setattr__(self, "gang", whole(f"{me}: gang", self.gang, 1))
+            gang = whole(f"{me}: gang", self.gang, 1)
+            object.__setattr__(self, "gang", gang if gang > 1 else None)
         if self.deadline is not None:
             object.__setattr__(self, "deadline", number(f"{me}: deadline", self.deadline, finite=False))
         object.__setattr__(self, "closed", truth(f"{me}: closed", self.closed))

@@ -131,3 +131,12 @@ class JobRecord:
         """Least number of its tasks that run together: fewer than its gang once tasks of a complete one have ended."""
         gang = self.job.gang or 0
         return gang if self.most < gang else min(gang, len(self.tasks))
+
+    @property
+    def lacks(self) -> int:
+        """Number of waiting tasks that must start together; 0 where each may start alone."""
+        gang = self.gang_size
+        if gang <= 1:
+            return 0
+        lacks = gang - sum(group.tasks - len(group.waiting) for group in self.each_group())
+        return lacks if lacks > 1 else 0

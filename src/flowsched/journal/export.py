@@ -50,6 +50,10 @@ stops      ``run``: was told to stop, and holds its room until it has.  ``task``
            the user that it counts for.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
+gang       ``job``: a gang that waits.  ``short`` [false]: it waited at the end of the last round.  ``bounds`` [[]]: the most tasks that
+           shares let run of its claimant, and of the job.  ``keeps`` [[]]: lists of a machine and whole numbers as the
+           demand of a class, and one more for slots: room is kept for it.  ``until`` [null]: time.  ``timed`` [false]: it is
+           expected to start then.  ``tried`` [[]]: machines.
 left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
            time.
 account    ``of``: the provider of the policy's fairness that kept it, "share" or "within".  ``provider``: as the policy
@@ -76,6 +80,7 @@ What is not in it
 
 Versions
 --------
+* 1.6: ``gang``.
 * 1.5: ``owner`` of stops.
 * 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class, ``stops``.
 * 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
@@ -110,7 +115,7 @@ from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 
 __all__ = ["DEEPEST", "DIGITS", "FORMAT", "lines", "replaced", "written"]
 
-FORMAT = (1, 5)
+FORMAT = (1, 6)
 """Major and minor version of the format."""
 
 DEEPEST = 32
@@ -205,6 +210,13 @@ def _rows(engine: Engine) -> Iterator[Line]:
         machines = [_plain(cluster.by_row[r].id) for r in tried if r in cluster.by_row]
         yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else _plain(at.id), "until": until,
                "tried": machines}  # fmt: skip
+    for job, short, bounds, room in builder.reservations.remember_gangs():
+        line = {"is": "gang", "job": _plain(job.job.id)} | _wanted(short=short, bounds=list(bounds or ()))
+        if room is not None and all(row in cluster.by_row for row in room.rows):
+            line["keeps"] = [[_plain(cluster.by_row[row].id), *some.tolist()] for row, some in room.rows.items()]
+            tried = [_plain(cluster.by_row[row].id) for row in room.tried if row in cluster.by_row]
+            line |= {"until": room.until} | _wanted(timed=room.timed, tried=tried)
+        yield line
     groups, due = builder.remember()
     if groups:
         serials = [group.serial for group in groups]

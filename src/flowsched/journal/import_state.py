@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from flowsched.boundary.validate import truth
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.boundary.validate import truth, whole
 from flowsched.builder.builder import Builder
+from flowsched.builder.reservations import GangReservation
 from flowsched.cluster import Cluster, Job, Machine, Task, User
+from flowsched.cluster.model import LARGEST, MICRO
 from flowsched.cluster.rebuild import Rebuild, found, time
-from flowsched.cluster.records import TaskClass
+from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.exceptions import InputError, UnknownIdError
 from flowsched.journal.accounts import booked
 from flowsched.journal.engine import Engine, Line, adapter_of, header_of
@@ -150,13 +155,14 @@ class _Reading:
         self.accounts: dict[str, tuple[Any, Any]] = {}
         self.learnt: list[Line] = []
         self._holds: list[tuple[Any, Any, float, list[Any]]] = []
+        self._gangs: list[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]] = []
         self._out: list[Any] = []
         self._roomy: list[TaskClass] = []
         self._until = float("inf")
         self._stage = 0
         order = (
             ("user", self._user), ("machine", self._machine), ("class", self._class), ("job", self._job), ("group", self._group),
-            ("task", self._task), ("runs", self._runs), ("stops", self._stops), ("hold", self._hold), ("left out", self._left_out),
+            ("task", self._task), ("runs", self._runs), ("stops", self._stops), ("hold", self._hold), ("gang", self._gang), ("left out", self._left_out),
             ("account", self._account), ("learnt", self.learnt.append),
         )  # fmt: skip
         self.kinds: dict[str, Callable[[Line], None]] = {
@@ -248,6 +254,22 @@ class _Reading:
         tried = [found(machines, one, "machine").row for one in _id(line.get("tried", []), DEEPEST + 1)]
         self._holds.append((cls, row, time("until", line["until"]), tried))
 
+    def _gang(self, line: Line) -> None:
+        cluster = self.rebuild.cluster
+        job = found(cluster.jobs, _id(line["job"]), "job")
+        if any(job is other for other, *_ in self._gangs):
+            raise InputError("a gang is told of twice")
+        bounds, room = line.get("bounds", []), None
+        if bounds:
+            user, own = (whole("bounds", most, 0) for most in bounds)
+            bounds = user, own
+        if line.get("keeps"):
+            rows = {found(cluster.machines, _id(machine), "machine").row: _amounts(some, cluster) for machine, *some in line["keeps"]}
+            tried = [found(cluster.machines, one, "machine").row for one in _id(line.get("tried", []), DEEPEST + 1)]
+            until, timed = time("until", line["until"]), truth("timed", line.get("timed", False))
+            room = GangReservation(until, timed, rows, dict.fromkeys(tried))
+        self._gangs.append((job, truth("short", line.get("short", False)), bounds or None, room))
+
     def _left_out(self, line: Line) -> None:
         for serial in line["groups"]:
             self._out.append(found(self.rebuild.groups, serial, "group"))
@@ -264,7 +286,16 @@ class _Reading:
         in_use = {cls.priority for cls in self.rebuild.classes.values()}
         policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
         builder.reservations.resume(self._holds)
+        builder.reservations.resume_gangs(self._gangs)
         builder.resume(self._out, self._until, self.levels, self._roomy)
+
+
+def _amounts(some: Any, cluster: Cluster) -> NDArray[np.int64]:
+    """Turn whole numbers into amounts of each resource, and slots."""
+    amounts = [whole("keeps", amount, 0, LARGEST * MICRO) for amount in some]
+    if len(amounts) != len(cluster.resources.names) + 1:
+        raise InputError("keeps: one amount of each resource, and slots, expected")
+    return np.array(amounts, np.int64)
 
 
 def _id(value: Any, deep: int = DEEPEST) -> Any:

@@ -35,7 +35,7 @@ from flowsched.builder.job_counts import JobCounts
 from flowsched.builder.locality import Entry, LocalityArcs
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
-from flowsched.builder.reservations import Reservation, Reservations
+from flowsched.builder.reservations import GangReservation, Reservation, Reservations
 from flowsched.builder.running import RunningArcs
 from flowsched.builder.shares import Shares
 from flowsched.builder.unscheduled import UnscheduledArcs
@@ -73,7 +73,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_MEANING = 4
+_MEANING = 5
 """Another number whenever an attribute changes its meaning; `form` sees itself that there are other attributes."""
 
 
@@ -83,7 +83,7 @@ _CLASSES: tuple[type, ...] = (
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     membership.Attempts, stopping.Stop, records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability, shunned.Shunned,
 FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs, RackArcs, ClassArcs, Reservations,
-    Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
+    Reservation, GangReservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
     deployment_sequence.PeriodCounts,
 )  # fmt: skip

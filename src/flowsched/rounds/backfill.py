@@ -2,43 +2,61 @@
 
 A task may *overtake* the one that a machine is kept for if it is expected to end before that one will have room, or if
 both have room then.  The flow sees kept machines as closed to all others.  So this comes last in a round, when flow and
-check agree, for the few machines that are kept, and in the order of the line: by priority, then by arrival.
+check agree, for the machines that are kept, and in the order of the line: by priority, then by arrival.
+
+After that, gangs start that the flow could not start, in the same order and by the same rule: first of all one for which room is
+kept and has become free.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from math import inf
 
-from flowsched.cluster.records import TaskClass, TaskRecord
-from flowsched.rounds.admission import AdmissionCheck
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["overtake"]
+from flowsched.builder.forecast import asked, classes_of, fits_in, room_now, together
+from flowsched.builder.reservations import Window, standing
+from flowsched.cluster.records import JobRecord, TaskRecord
+from flowsched.rounds.admission import AdmissionCheck
+from flowsched.rounds.gangs import Gangs
+
+__all__ = ["overtake", "start_gangs"]
+
+Ints = NDArray[np.int64]
 
 _DEPTH = 1000
-"""Tasks that are looked at for one machine, the first in line."""
+"""Tasks that are looked at for one machine, the first in line; and gangs."""
+
+_FEW = 50
+"""Least number of tasks that are looked at for one machine, where many are kept."""
 
 
 def overtake(check: AdmissionCheck) -> None:
     """Start tasks on kept machines, as long as those for which they are kept need not wait for it."""
-    if not check.cluster.inventory.tasks.estimated:
-        return  # no kept machine is known to have room at any time
     reservations, quotas = check.builder.reservations, check.quotas
+    if not (check.cluster.inventory.tasks.estimated and reservations.holding):
+        return  # no kept machine is known to have room at any time
     if quotas is not None:
         quotas.look()
     started: list[TaskRecord] = []
-    for row, cls in reservations.kept():
-        now = check.transaction.now
-        when, beside = reservations.leeway(row, cls, now)
-        if not now < when < inf:
+    now = check.transaction.now
+    by_row: dict[int, list[Window]] = {}
+    for window in reservations.windows(now):
+        by_row.setdefault(window.row, []).append(window)
+    depth = max(_DEPTH // max(len(by_row), 1), _FEW)
+    for row in _roomy(check, list(by_row)):
+        windows = by_row[row]
+        if all(window.until == -inf for window in windows):
             continue
         stay: set[float] = set()
-        for task in islice(_line(check, row, cls), _DEPTH):
-            demand = task.group.cls.demand
-            leaves = now + task.duration <= when
-            if not (leaves or (demand <= beside).all()):
+        for task in islice(_line(check, row, windows[0]), depth):
+            demand, place = asked(task.group.cls), (task.group.cls.priority, task.turn)
+            end = now + task.duration
+            if not all(window.admits(demand, end) for window in windows if window.standing < place):
                 stay.add(task.duration)
                 continue
             # One that has just been stopped for another one waits for its turn.
@@ -49,26 +67,171 @@ def overtake(check: AdmissionCheck) -> None:
             reservations.grant(task.turn)
             check.start_some([task], row)
             started.append(task)
-            if not leaves:
-                beside = beside - demand
+            for window in windows:
+                if end > window.until:
+                    window.beside -= demand
         if stay:
             check.scope.wake = min(check.scope.wake, reservations.turns(row, stay, now))
     if started:
         check.keep_shares(started)
 
 
-def _line(check: AdmissionCheck, row: int, kept_for: TaskClass) -> Iterator[TaskRecord]:
+def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
+    """Return the rows of these where a task of some waiting class has room."""
+    classes = [cls.index for cls in check.cluster.waiting]
+    if not (rows and classes):
+        return []
+    with check.builder.reservations.lifted():
+        room = room_now(check.cluster, classes, np.array(rows, np.int64))
+    return [row for row, some in zip(rows, room.any(axis=0).tolist(), strict=True) if some]
+
+
+def _line(check: AdmissionCheck, row: int, window: Window) -> Iterator[TaskRecord]:
     """Yield waiting tasks that the machine could run, by priority and arrival."""
     inventory, shares = check.cluster.inventory, check.builder.shares
-    free = inventory.free[row]
+    free, kept_for = inventory.free[row], check.builder.reservations.kept_for(row)
     levels: dict[int, list[list[TaskRecord]]] = {}
     for cls, groups in check.cluster.waiting.items():
-        if cls.priority < kept_for.priority or cls is kept_for or not (cls.demand <= free).all():
+        if cls.priority < window.standing[0] or cls is kept_for or not (cls.demand <= free).all():
             continue
         if not inventory.can_take(row, cls.index):
             continue
         for group in groups:
-            if group.job.job.gang is None and not check.blocked(group) and not shares.full(group.job):
+            if not group.job.lacks and not check.blocked(group) and not shares.full(group.job):
                 levels.setdefault(cls.priority, []).append(group.waiting[:_DEPTH])
     for priority in sorted(levels):
         yield from merge(*levels[priority])
+
+
+def start_gangs(check: AdmissionCheck, gangs: Gangs, late: bool) -> None:
+    """Start gangs that the flow could not start, where no one for whom room is kept has to wait for it; note those that wait.
+
+    Parameters
+    ----------
+    check : AdmissionCheck
+    gangs : Gangs
+        They have settled; those that start here are no longer left out.
+    late : bool
+        True if there is no time to start any.
+    """
+    builder = check.builder
+    waiting = sorted((job for job in builder.gangs() if job.lacks), key=standing)
+    if builder.policy.fairness is not None:
+        for job in waiting:
+            if job not in gangs.out:
+                gangs.note_bounds(job)
+    if waiting and not late and check.cluster.inventory.rule is None:
+        room = _Room(check)
+        for job in waiting[:_DEPTH]:
+            if room.start(job):
+                gangs.out.pop(job, None)
+        waiting = [job for job in waiting if job.lacks]
+    builder.note_gangs(waiting)
+
+
+class _Room:
+    """What is free on all machines for tasks that start together."""
+
+    def __init__(self, check: AdmissionCheck) -> None:
+        self.check = check
+        self.cluster = check.cluster
+        self._rows = np.flatnonzero(self.cluster.inventory.usable[: self.cluster.inventory.rows])
+        self._windows = check.builder.reservations.windows(check.transaction.now)
+        self._fits: dict[int, Ints] = {}
+        if check.quotas is not None:
+            check.quotas.look()
+
+    def start(self, job: JobRecord) -> bool:
+        """Start the tasks that a gang lacks, all of them or none."""
+        check, builder = self.check, self.check.builder
+        groups = [group for group in job.each_group() if group.waiting]
+        if len(groups) == 1 and self._of(groups[0].cls.index).sum() < job.lacks:
+            return False
+        tasks = together(job)
+        if not tasks or any(task in check.transaction.before for task in tasks):
+            return False
+        if check.quotas is not None and any(check.quotas.short(group) for group in groups):
+            return False
+        if builder.policy.fairness is not None and not builder.entitles(job):
+            return False
+        wanted = classes_of(tasks)
+        windows = [window for window in self._windows if window.standing < standing(job)]
+        end = check.transaction.now + max(task.duration for task in tasks)
+        if any(self._most(cls.index, windows, end).sum() < len(some) for cls, some in wanted):
+            return False
+        begun: list[TaskRecord] = []
+        if all(self._start(some, windows, end, begun) for _, some in wanted):
+            for task in tasks if check.quotas is not None else ():
+                check.quotas.take(task.group, 1)
+            return True
+        for task in reversed(begun):
+            self._book(task, windows, end, -1)
+            row = task.row
+            check.transaction.restore(task)
+            self._look([row])
+        return False
+
+    def _start(self, tasks: Sequence[TaskRecord], windows: list[Window], end: float, begun: list[TaskRecord]) -> bool:
+        """Start tasks of one class on the machines where that costs least; return whether all have started."""
+        inventory, cls = self.cluster.inventory, tasks[0].group.cls
+        most = self._most(cls.index, windows, end)
+        at = np.flatnonzero(most)
+        cost = self.check.builder.policy.place(self.cluster, np.array([cls.index]), self._rows[at])[0]
+        left, touched = list(tasks), []
+        for i in at[np.argsort(cost, kind="stable")].tolist():
+            row = int(self._rows[i])
+            for _ in range(int(most[i])):
+                devices = inventory.pick(row, cls.index) if left else None
+                if devices is None:
+                    break
+                task = left.pop(0)
+                self.check.builder.reservations.grant(task.turn)
+                self.check.transaction.start([task], row, devices)
+                begun.append(task)
+                self._book(task, windows, end, 1)
+                touched.append(row)
+            if not left:
+                break
+        self._look(touched)
+        return not left
+
+    def _book(self, task: TaskRecord, windows: list[Window], end: float, sign: int) -> None:
+        """Take what a task has from what others leave beside them, or give it back."""
+        for window in windows:
+            if window.row == task.row and end > window.until:
+                window.beside -= sign * asked(task.group.cls)
+
+    def _most(self, class_id: int, windows: list[Window], end: float) -> Ints:
+        """Return how many tasks of a class may start on each machine."""
+        fits = self._of(class_id)
+        binding = [window for window in windows if end > window.until]
+        if binding:
+            fits = fits.copy()
+            demand = np.append(self.cluster.inventory.demand[class_id], 1)
+            at = np.searchsorted(self._rows, [window.row for window in binding])
+            beside = fits_in(demand, np.array([window.beside for window in binding]))
+            np.minimum.at(fits, at, beside)
+        return fits
+
+    def _of(self, class_id: int) -> Ints:
+        """Return how many tasks of a class each machine has room for."""
+        if class_id not in self._fits:
+            with self.check.builder.reservations.lifted():
+                self._fits[class_id] = room_now(self.cluster, [class_id], self._rows)[0]
+        return self._fits[class_id]
+
+    def _look(self, rows: Collection[int]) -> None:
+        """Look again at machines where tasks have started or stopped."""
+        if not rows:
+            return
+        inventory = self.cluster.inventory
+        if inventory.affinity.fussy or inventory.constraints:
+            self._fits.clear()
+            return
+        some = np.unique(np.array(list(rows), np.int64))
+        at = np.searchsorted(self._rows, some)
+        classes = list(self._fits)
+        with self.check.builder.reservations.lifted():
+            room = room_now(self.cluster, classes, some)
+        for class_id, fits in zip(classes, room, strict=True):
+            self._fits[class_id][at] = fits

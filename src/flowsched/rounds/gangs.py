@@ -16,6 +16,8 @@ policy, or something that time alone brings.  Two kinds of gangs are left out be
 which even the empty cluster is too small, and those that lack tasks.  When a gang has fallen short, all gangs are
 left out for which there is too little room now, where no other task may make some.
 
+At last gangs start that the flow could not: on room that is kept for them, and as backfill (`flowsched.rounds.backfill`).
+
 A running gang that others push below its size stops as a whole.
 
 The attempts end: each one urges gangs that were not urged, lets some stand aside, or leaves one out for good, and
@@ -83,8 +85,14 @@ class Gangs:
                 self._leave_out(job, until_news=True)
 
     def _leave_out(self, job: JobRecord, until_news: bool) -> None:
+        if self.builder.policy.fairness is not None and self._looked and job not in self._aside:
+            self.note_bounds(job)
         for group in _groups(job):
             self.scope.leave_out(group, until_news)
+
+    def note_bounds(self, job: JobRecord) -> None:
+        """Remember what the shares let run of a gang that claims its part, see `Builder.entitles`."""
+        self.builder.reservations.entitled[job] = self.builder.shares.bounds(job)
 
     def settled(self, late: bool) -> bool:
         """Return True if every gang runs whole or not at all; if not, prepare the round to be decided again.

@@ -46,7 +46,7 @@ from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.again import again_at
-from flowsched.rounds.backfill import overtake
+from flowsched.rounds.backfill import overtake, start_gangs
 from flowsched.rounds.gangs import gangs_of
 from flowsched.rounds.outcome import Stops, outcome, round_of
 from flowsched.rounds.reclaim import reclaim
@@ -133,6 +133,8 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                     if not transaction.before:  # it was taken back, so no task got the room that it had made
                         had_room.clear()
                     had_room |= _settle(check, clock)
+                if gangs is not None:
+                    start_gangs(check, gangs, clock.late)
                 check.restore_unneeded()
                 withheld = withhold(check)
                 starts, stops = outcome(check)

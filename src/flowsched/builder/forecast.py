@@ -1,0 +1,278 @@
+"""When tasks that must start together have room, by the ends that are expected of running tasks.
+
+Amounts have one column more than there are resources: the last one is the slots.  Devices are looked at one by one.  What
+limits besides resources say is known for now: it counts for a machine until a task ends there.  After that, labels, the size of
+the machine and the limits that a class sets itself (`Task.apart`, `Task.apart_in_rack`) count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.affinity import MANY
+from flowsched.cluster.limits import SLOTS
+from flowsched.cluster.model import MICRO
+from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
+
+__all__ = ["Amounts", "Forecast", "asked", "classes_of", "ends", "fits_in", "free_now", "room_now", "together"]
+
+Ints = NDArray[np.int64]
+Amounts = dict[int, Ints]
+"""By row, amounts of each resource, and slots."""
+
+
+def together(job: JobRecord) -> list[TaskRecord]:
+    """Return the waiting tasks of a gang that start together with the next one; none where it has too few."""
+    need = job.lacks
+    waiting = sorted(task for group in job.each_group() for task in group.waiting)
+    return waiting[:need] if len(waiting) >= need else []
+
+
+def classes_of(tasks: Sequence[TaskRecord]) -> list[tuple[TaskClass, list[TaskRecord]]]:
+    """Return the tasks of each class, those of the largest tasks first."""
+    found: dict[TaskClass, list[TaskRecord]] = {}
+    for task in tasks:
+        found.setdefault(task.group.cls, []).append(task)
+    return sorted(found.items(), key=lambda of: -int(of[0].demand.max(initial=0)))
+
+
+def asked(cls: TaskClass) -> Ints:
+    """Return the amounts that a task of the class takes."""
+    return np.append(cls.demand, 1)
+
+
+def free_now(cluster: Cluster) -> Ints:
+    """Return the amounts that are free, by row."""
+    inventory = cluster.inventory
+    rows = inventory.rows
+    return np.column_stack([inventory.free[:rows], inventory.slots[:rows] - inventory.running[:rows]])
+
+
+def fits_in(demand: Ints, free: Ints) -> Ints:
+    """Return how many times a demand fits into amounts; shape of `free` without its last axis."""
+    asks = np.flatnonzero(demand > 0)
+    fits: Ints = np.maximum((free[..., asks] // demand[asks]).min(axis=-1), 0)
+    return fits
+
+
+def room_now(cluster: Cluster, classes: Sequence[int], rows: Ints) -> Ints:
+    """Return how many tasks of each class each machine could take now by all limits; shape (classes, rows)."""
+    inventory = cluster.inventory
+    fits, why = inventory.room(np.array(classes, np.int64), rows)
+    fits[why & SLOTS > 0] = 0
+    return np.minimum(fits, inventory.slots[rows] - inventory.running[rows])
+
+
+def ends(cluster: Cluster, tasks: Ints, now: float) -> NDArray[np.float64]:
+    """Return when running tasks (by index) are expected to end; one beyond its estimate takes as long again as it has taken."""
+    end, since = cluster.inventory.tasks.end[tasks], cluster.inventory.tasks.since[tasks]
+    expected: NDArray[np.float64] = np.where(end <= now, 2 * now - since, end)
+    return expected
+
+
+class Forecast:
+    """Free amounts of the machines, now and as running tasks end.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    now : float
+    """
+
+    def __init__(self, cluster: Cluster, now: float) -> None:
+        inventory = cluster.inventory
+        self.cluster, self.now = cluster, now
+        self.free = free_now(cluster)
+        self.able = inventory.usable[: inventory.rows].copy()
+        task = np.flatnonzero(inventory.tasks.row >= 0)
+        end = ends(cluster, task, now)
+        task, end = task[end < inf], end[end < inf]
+        order = np.lexsort((inventory.tasks.turn[task], end))
+        self._end, task = end[order], task[order]
+        self._row = inventory.tasks.row[task]
+        kind = inventory.tasks.class_id[task]
+        self._gives = np.column_stack([inventory.demand[kind], np.ones(len(task), np.int64)])
+        self._devices: tuple[NDArray[np.float64], Ints, Ints, Ints] | None = None
+
+    def close(self, rows: Iterable[int]) -> None:
+        """Count on these machines no more."""
+        self.able[list(rows)] = False
+
+    def take(self, amounts: Amounts) -> None:
+        """Take what is kept for others, from now on."""
+        for row, some in amounts.items():
+            self.free[row] -= some
+
+    def fits(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> bool:
+        """Return whether so many tasks of each class fit now, if `room` is how many of each class alone would."""
+        return self._spread(wanted, room, 0) is not None
+
+    def earliest(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> tuple[float, Amounts] | None:
+        """Return when so many tasks of each class fit for the first time, and what they take; None if that is unknown.
+
+        Parameters
+        ----------
+        wanted : sequence of (TaskClass, int)
+        room : ndarray of int64, shape (classes, rows)
+            How many of each class each machine could take now, as `room_now` has it.
+        """
+        found = self._spread(wanted, room, 0)
+        if found is not None:
+            return self.now, found
+        times = np.unique(self._end)
+        gone = np.searchsorted(self._end, times, side="right")
+        low, high = 0, len(times) - 1
+        if high < 0 or (found := self._spread(wanted, room, int(gone[high]))) is None:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            some = self._spread(wanted, room, int(gone[middle]))
+            if some is None:
+                low = middle + 1
+            else:
+                high, found = middle, some
+        return float(times[high]), found
+
+    def when_empty(self, wanted: Sequence[tuple[TaskClass, int]], kept: Iterable[Amounts], rows: Ints) -> Amounts | None:
+        """Return what so many tasks of each class take of machines where no other task runs, those with most room now first.
+
+        Parameters
+        ----------
+        wanted : sequence of (TaskClass, int)
+        kept : iterable of Amounts
+            What is kept for others.
+        rows : ndarray of int64
+            The machines.
+        """
+        inventory = self.cluster.inventory
+        whole = np.column_stack([inventory.capacity[: inventory.rows], inventory.slots[: inventory.rows]])
+        for amounts in kept:
+            for row, some in amounts.items():
+                whole[row] -= some
+        able = np.zeros(inventory.rows, np.bool_)
+        able[rows] = self.able[rows]
+        devices = np.zeros_like(inventory.devices[: inventory.rows])
+        g = inventory.resources.device_index
+        if g >= 0:
+            devices[:] = np.arange(devices.shape[1]) < (whole[:, g] // MICRO)[:, None]
+            devices *= MICRO
+        need = sum(count * asked(cls) for cls, count in wanted)
+        lacks = np.maximum(need - self.free, 0) / np.maximum(need, 1)
+        order = np.argsort(lacks.sum(axis=1), kind="stable")
+        taken: Amounts = {}
+        for cls, count in wanted:
+            fits = self._by_amounts(cls, whole, devices, able)[order]
+            sent = np.zeros_like(fits)
+            sent[order] = _filled(count, fits)
+            if sent.sum() < count:
+                return None
+            self._book(cls, sent, whole, devices, taken)
+        return taken
+
+    # -- where tasks go -----------------------------------------------------------------------------------------
+
+    def _spread(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints, gone: int) -> Amounts | None:
+        """Return what tasks take once so many running tasks have ended; None where they do not fit.
+
+        Room that is not there yet is taken first: that leaves more for others until then.
+        """
+        free = self.free.copy()
+        np.add.at(free, self._row[:gone], self._gives[:gone])
+        changed = np.zeros(len(free), np.bool_)
+        changed[self._row[:gone]] = True
+        devices = self._devices_free(gone) if any(self._share(cls) for cls, _ in wanted) else None
+        taken: Amounts = {}
+        for i, (cls, count) in enumerate(wanted):
+            fits = self._by_amounts(cls, free, devices, self.able)
+            fits = np.where(changed, fits, np.minimum(fits, room[i]))
+            later = np.maximum(fits - room[i], 0)
+            sent = _filled(count, self._in_racks(cls, later))
+            sent += _filled(count - int(sent.sum()), self._in_racks(cls, fits - sent, sent))
+            if sent.sum() < count:
+                return None
+            self._book(cls, sent, free, devices, taken)
+        return taken
+
+    def _share(self, cls: TaskClass) -> int:
+        g = self.cluster.inventory.resources.device_index
+        return int(cls.demand[g]) if g >= 0 else 0
+
+    def _by_amounts(self, cls: TaskClass, free: Ints, devices: Ints | None, able: NDArray[np.bool_]) -> Ints:
+        """Return how many tasks of a class fit, by amounts, devices, labels, and the limits that it sets itself."""
+        inventory = self.cluster.inventory
+        fits = fits_in(asked(cls), free)
+        share = self._share(cls)
+        if share and devices is not None:
+            each = (devices // share).sum(axis=1) if share < MICRO else (devices == MICRO).sum(axis=1) // (share // MICRO)
+            fits = np.minimum(fits, each)
+        fits[~able] = 0
+        rows = np.flatnonzero(fits)
+        fits[rows] *= inventory.can_ever(np.array([cls.index]), rows)[0]
+        on_machine, in_rack = inventory.affinity.limits_of(cls.index)
+        return np.minimum(fits, min(on_machine, in_rack)) if min(on_machine, in_rack) < MANY else fits
+
+    def _in_racks(self, cls: TaskClass, fits: Ints, sent: Ints | None = None) -> Ints:
+        """Return how many of a class fit if no rack gets more than the class says, after those that are sent."""
+        affinity = self.cluster.inventory.affinity
+        _, in_rack = affinity.limits_of(cls.index)
+        if in_rack == MANY:
+            return fits
+        fits, left = fits.copy(), {}
+        for row in np.flatnonzero(fits).tolist():
+            around = tuple(affinity.rack_rows(row))
+            if around not in left:
+                left[around] = in_rack - (0 if sent is None else int(sent[list(around)].sum()))
+            fits[row] = min(int(fits[row]), max(left[around], 0))
+            left[around] -= int(fits[row])
+        return fits
+
+    def _book(self, cls: TaskClass, sent: Ints, free: Ints, devices: Ints | None, taken: Amounts) -> None:
+        demand, share = asked(cls), self._share(cls)
+        for row in np.flatnonzero(sent).tolist():
+            count = int(sent[row])
+            taken[row] = taken[row] + count * demand if row in taken else count * demand
+            free[row] -= count * demand
+            if share and devices is not None:
+                _take_devices(devices[row], share, count)
+
+    def _devices_free(self, gone: int) -> Ints:
+        """Return what is free of each device once so many running tasks have ended."""
+        inventory = self.cluster.inventory
+        if self._devices is None:
+            found = [
+                (row, device, min(self._share(task.group.cls), MICRO), task.index)
+                for row in np.unique(self._row).tolist()
+                for task in self.cluster.by_row[row].tasks
+                for device in task.devices
+            ]
+            end = ends(self.cluster, np.array([one[3] for one in found], np.int64), self.now)
+            row, device, share = (np.array([one[i] for one in found], np.int64) for i in (0, 1, 2))
+            self._devices = end, row, device, share
+        end, row, device, share = self._devices
+        devices = inventory.devices[: inventory.rows].copy()
+        over = end <= self._end[gone - 1] if gone else np.zeros(len(end), np.bool_)
+        np.add.at(devices, (row[over], device[over]), share[over])
+        return devices
+
+
+def _filled(count: int, room: Ints) -> Ints:
+    """Return how many of `count` tasks go to each machine if the first ones take what they can."""
+    filled: Ints = np.clip(count - (np.cumsum(room) - room), 0, room)
+    return filled
+
+
+def _take_devices(free: Ints, share: int, count: int) -> None:
+    """Take devices of one machine for so many tasks, as `pick_devices` would."""
+    if share >= MICRO:
+        free[np.flatnonzero(free == MICRO)[: count * (share // MICRO)]] = 0
+        return
+    for _ in range(count):
+        able = np.flatnonzero(free >= share)
+        if not len(able):
+            return
+        free[able[np.argmin(free[able])]] -= share
