@@ -88,7 +88,7 @@ class Forecast:
         inventory = cluster.inventory
         self.cluster, self.now = cluster, now
         self.free = free_now(cluster)
-        self.able = inventory.usable[: inventory.rows].copy()
+        self.able = inventory.usable[: inventory.rows] & (inventory.over[: inventory.rows] == 0)
         task = np.flatnonzero(inventory.tasks.row >= 0)
         end = ends(cluster, task, now)
         task, end = task[end < inf], end[end < inf]
@@ -156,11 +156,9 @@ class Forecast:
                 whole[row] -= some
         able = np.zeros(inventory.rows, np.bool_)
         able[rows] = self.able[rows]
-        devices = np.zeros_like(inventory.devices[: inventory.rows])
         g = inventory.resources.device_index
-        if g >= 0:
-            devices[:] = np.arange(devices.shape[1]) < (whole[:, g] // MICRO)[:, None]
-            devices *= MICRO
+        count = whole[:, g] // MICRO if g >= 0 else np.zeros(len(whole), np.int64)
+        devices = MICRO * (np.arange(count.max(initial=1)) < count[:, None])
         need = sum(count * asked(cls) for cls, count in wanted)
         lacks = np.maximum(need - self.free, 0) / np.maximum(need, 1)
         order = np.argsort(lacks.sum(axis=1), kind="stable")
@@ -254,7 +252,7 @@ class Forecast:
             row, device, share = (np.array([one[i] for one in found], np.int64) for i in (0, 1, 2))
             self._devices = end, row, device, share
         end, row, device, share = self._devices
-        devices = inventory.devices[: inventory.rows].copy()
+        devices = inventory.rooms_of(np.arange(inventory.rows))
         over = end <= self._end[gone - 1] if gone else np.zeros(len(end), np.bool_)
         np.add.at(devices, (row[over], device[over]), share[over])
         return devices

@@ -216,9 +216,9 @@ class Reservations(Columns):
         self,
     ) -> Iterator[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]:
         """Gang, whether it fell short, its entitlement, and what is kept for it; for `resume_gangs`."""
-        for job in dict.fromkeys((*self.short, *self.entitled, *self._rooms)):
+        for job in dict.fromkeys((*self.short, *self.entitled, *(job for job in self._rooms if job.lacks))):
             if self.cluster.jobs.get(job.job.id) is job:
-                yield job, job in self.short, self.entitled.get(job), self._rooms.get(job)
+                yield job, job in self.short, self.entitled.get(job), self._rooms.get(job) if job.lacks else None
 
     def resume_gangs(
         self, gangs: Iterable[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]
@@ -229,7 +229,7 @@ class Reservations(Columns):
                 self.short[job] = None
             if entitled is not None:
                 self.entitled[job] = entitled
-            if room is not None and job.lacks:
+            if room is not None:
                 self._rooms[job] = room
                 self._close(job, room.rows)
         self.holding = int((self.held != -1).sum())
