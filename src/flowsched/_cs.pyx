@@ -797,9 +797,14 @@ cdef class Network:
                 raise InputError(f"lower[{i}]: {lower[i]} is above the capacity {capacity[i]}")
         return 0
 
-    cdef int check_volume(self, const int64_t[::1] added, str name) except -1:
-        """Supplies and lower bounds together stay below 2**60, so that no sum of them overflows."""
-        if self.volume + _magnitude(added, name) >= 2 * POT_MAX:
+    cdef int check_volume(self, const int64_t[::1] added, str name, const int64_t[::1] ids) except -1:
+        """Supplies and lower bounds together stay below 2**60, so that no sum of them overflows; those of `ids` are replaced, each once."""
+        cdef int64_t volume = self.volume + _magnitude(added, name)
+        if volume >= 2 * POT_MAX and ids.shape[0]:
+            fs_allocate()
+            present = _whole(self.sup if name == "supply" else self.low)
+            volume -= int(np.abs(present[np.unique(ids)]).sum()) if len(present) else 0
+        if volume >= 2 * POT_MAX:
             raise CostRangeError(f"{name}: supplies and lower bounds must add up to less than 2**60")
         return 0
 
@@ -854,7 +859,7 @@ cdef class Network:
         cdef Py_ssize_t i, k = supply.shape[0]
         cdef int32_t v
         cdef int64_t bound
-        self.check_volume(supply, "supply")
+        self.check_volume(supply, "supply", supply[:0])
         bound = self.check_cost(supply[:0], self.live_nodes + k)
         self.grow_nodes(max(self.n, self.live_nodes + k))
         # Nothing can fail from here on.
@@ -942,7 +947,7 @@ cdef class Network:
         self.check_nodes(head, "head")
         self.check_bounds(capacity, lower)
         if lower.shape[0]:
-            self.check_volume(lower, "lower")
+            self.check_volume(lower, "lower", lower[:0])
         bound = self.check_cost(cost, self.live_nodes)
         for i in range(k):
             huge += capacity[i] >= BIG
@@ -1183,7 +1188,7 @@ cdef class Network:
         cdef Py_ssize_t i
         cdef int32_t v
         self.check_nodes(nodes, "nodes")
-        self.check_volume(supply, "supply")
+        self.check_volume(supply, "supply", nodes)
         self.ready_to_tell(nodes.shape[0])
         for i in range(nodes.shape[0]):
             v = <int32_t>nodes[i]
@@ -1236,7 +1241,7 @@ cdef class Network:
         try:
             self.check_arcs(arcs, "arcs")
             self.check_bounds(lower[:0], lower)
-            self.check_volume(lower, "lower")
+            self.check_volume(lower, "lower", arcs)
             for i in range(k):
                 a = <int32_t>arcs[i]
                 cap = self.res[2 * a] + self.flow_of(a)

@@ -857,6 +857,8 @@ cdef class Simplex:
                     self.load[e] = self.room[e] - self.load[e]
                     rc = -rc
                 status = self.pivot(e, rc, self.load[e])
+                if status == C_OK:
+                    self.load[e] = 0        # the arc that is in this slot now is at a bound: `flow_so_far` may come next
                 if status == C_CHEAP:
                     self.dearer()
                 elif status != C_OK or self.fuel <= 0 and self.poll() != C_OK:
