@@ -155,6 +155,31 @@ class Fairness:
             share = water_fill(units, np.maximum(share, least), claims.weight, least)
         return share
 
+    @property
+    def fills(self) -> bool:
+        """True if claimants at their bounds may use what nobody below them can; on a ladder only jobs within users have any."""
+        bounds = self.mode != "ladder" or self.within is not None
+        return bounds and hasattr(self.share, "remainder")
+
+    def remainder(self, claims: Claims) -> Ints:
+        """Tasks that each may run, within the limits, where others leave room; see `ShareProvider`.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            At least ``claims.running``.
+        """
+        want = np.maximum(np.minimum(claims.tasks, self.maxima(claims.ids)), claims.running)
+        limits = [self.limits.get(who, _FREE) for who in claims.ids] if self.limits else []
+        if not all(limit.lend and limit.borrow for limit in limits):
+            part = self.part(claims)
+            borrow = np.array([limit.borrow for limit in limits], np.bool_)
+            keep = np.array([not limit.lend for limit in limits], np.bool_)
+            want = np.where(borrow, want, np.maximum(np.minimum(want, part), claims.running))
+            claims = claims.without(np.where(keep, np.maximum(part - want, 0), 0))
+        dealt: Ints = self.share.remainder(replace(claims, tasks=want))  # type: ignore[attr-defined]
+        return np.clip(dealt, claims.running, want)
+
     def minima(self, ids: tuple[Hashable, ...]) -> Ints:
         """Guarantees."""
         if not self.limits:

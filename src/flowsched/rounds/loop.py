@@ -49,7 +49,7 @@ from flowsched.rounds.again import again_at
 from flowsched.rounds.backfill import overtake, start_gangs
 from flowsched.rounds.gangs import gangs_of
 from flowsched.rounds.outcome import Stops, outcome, round_of
-from flowsched.rounds.reclaim import reclaim
+from flowsched.rounds.reclaim import make_way
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Round, RoundStats, Share, Starts
 from flowsched.rounds.verdicts import Verdicts
@@ -178,6 +178,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
     builder, scope, cluster = check.builder, check.scope, check.cluster
     had_room: set[int] = set()
     offered = proposed = False
+    scope.settle()
     while True:
         start = time.perf_counter()
         builder.update(cluster.changes(), scope)  # `make_round` has told the time
@@ -195,7 +196,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         if not (again or clock.late or cluster.waiting or builder.policy.fairness is not None):
             return had_room  # there is nothing left to start
         # Room that was offered at a price and that no task took is not offered twice.
-        offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
+        offered = not (again or offered or clock.late) and make_way(check)
         if not (again or offered or clock.late):
             again, proposed = scope.grant_more(proposed), False
         if clock.late or not (again or offered):
