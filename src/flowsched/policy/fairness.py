@@ -72,14 +72,15 @@ class Fairness:
     within : ShareProvider, optional
         Over users: how the jobs of one user share its part; by default costs decide.
     mode : "hard", "soft" or "ladder"
-        "hard": no claimant starts tasks beyond its share, and waiting below it is dear.  "soft": a range of shares
+        "hard": no claimant starts tasks beyond its share, but where nobody below theirs can use the room, and waiting below
+        it is dear.  "soft": a range of shares
         (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
         max-min within the solve, over what the machines really can run.
     slack : float
         "soft": shares may be missed or exceeded by this fraction, and by one task at least.
     reclaim : bool
-        Running tasks of those beyond their share stop for those below theirs, at the price of any preemption; by default
-        they finish first.
+        Running tasks of those beyond their share stop for those below theirs, at the price of any preemption, the worst
+        first; by default they finish first.
     limits : mapping of job or user to Limits
     weights : mapping of job or user to float
         Instead of quotas.

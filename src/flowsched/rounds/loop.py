@@ -9,8 +9,8 @@
 The loop of `_settle` ends.  Every pass that is followed by another one makes progress of one of four kinds:
 
 1. A task starts.  That happens finitely often.  A start without eviction leaves fewer tasks waiting.  A start with
-   evictions makes the list of running tasks, best priorities first, strictly better.  A start in `reclaim` lowers the
-   number of tasks that claimants lack of their shares.
+   evictions makes the list of running tasks, best priorities first, strictly better.  A start for another claimant's
+   share (`reclaim`) lowers the number of tasks that claimants lack of theirs.
 2. An arc is closed because the flow overrated it: its machine filled up, no task there may be evicted, or its claimant
    runs more than it may.  Its capacity falls to the true one or, for the rest of the round, to none.  There are
    finitely many arcs, and none opens again without (1).  With quotas, the arc of a group lets no more start than is left for
@@ -19,7 +19,8 @@ The loop of `_settle` ends.  Every pass that is followed by another one makes pr
 3. Arcs for making room are opened, at machines that have not refused in this round.  A pass after which such arcs were
    not used is not followed by another offer.
 4. A claimant stands aside for the rest of the round, where shares are granted in steps.  There are finitely many
-   claimants, and another step is granted without (4) only after (1) or (2).
+   claimants, and another step is granted without (4) only after (1) or (2).  In the steps at the end, which deal what is
+   left, only (1) counts, and no task stops for another one.
 
 The loop over gangs around it ends as well: see `flowsched.rounds.gangs`.
 """
