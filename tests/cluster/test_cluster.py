@@ -379,7 +379,7 @@ def test_equal_demands_are_one_object_that_nothing_alters() -> None:
         vector[0] = 0
     assert resources.demand("demand", {"mem": 2, "cpu": 1.5}).tolist() == vector.tolist()
     assert resources.capacity("capacity", {"cpu": 0.0000015}).tolist() == [1, 0]
-    assert resources.demand("demand", {"cpu": 0.0000015}).tolist() == [2, 0], "a demand is rounded up"
+    assert resources.demand("demand", {"cpu": 0.0000015}).tolist() == [2, 0], "a tiny demand is rounded up"
     with pytest.raises(InputError, match="here: unknown resource 'gpu'"):
         resources.demand("here", {"gpu": 1})
     with pytest.raises(InputError, match="there: unknown resource 'gpu'"):

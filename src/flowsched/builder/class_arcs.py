@@ -246,6 +246,12 @@ class ClassArcs(Columns):
         roomy = self._roomy_view
         return [class_id for class_id in classes if roomy[class_id]]
 
+    def with_room_now(self, classes: Sequence[int]) -> list[int]:
+        """Return those of `with_room` for which some machine has room now."""
+        known = self.with_room(classes)
+        whys = self.blockers_now(known)
+        return [class_id for class_id, why in zip(known, whys, strict=True) if (why == 0).any()]
+
     @property
     def room(self) -> int:
         """All rows that there is room for are below it."""

@@ -80,6 +80,8 @@ class RoundScope:
         self._news = news
         self._note_left_out = note_left_out
         self.quotas = quotas
+        self._beyond: dict[Group, None] = {}
+        """Groups withheld for their claimant's share."""
         self._limited: dict[Group, None] = {}
         """Groups that claim for no more tasks than their quota lets start."""
 
@@ -118,8 +120,15 @@ class RoundScope:
 
     def withhold(self, group: Group) -> None:
         """Let no more tasks of the group start in this round."""
+        self._beyond.pop(group, None)
         self.withheld[group] = None
         self._groups.close(group)
+
+    def withhold_for_share(self, group: Group) -> None:
+        """Let no more tasks of the group start in this round, unless others leave room for more than its share."""
+        if group not in self.withheld:
+            self.withhold(group)
+            self._beyond[group] = None
 
     def leave_out(self, group: Group, until_news: bool) -> None:
         """Withhold a group, in this round or until there are news, and let others have its share."""
@@ -163,7 +172,22 @@ class RoundScope:
 
     def grant_more(self, proposed: bool) -> bool:
         """Let the next update grant another step of shares; see `Shares.grant_more`."""
-        return self._shares.grant_more(proposed, self.round_shares)
+        more = self._shares.grant_more(proposed, self.round_shares, self.evictions.classes.with_room_now)
+        if self.filling:
+            beyond, self._beyond = self._beyond, {}
+            for group in beyond:
+                self.release(group)
+        return more
+
+    @property
+    def filling(self) -> bool:
+        """True where tasks start beyond shares: no other task makes room for them."""
+        return self._round_shares is not None and self._round_shares.filling
+
+    def settle(self) -> None:
+        """Begin the steps of shares again, where the round is decided again."""
+        if self._round_shares is not None:
+            self._shares.begin(self._round_shares)
 
     def restart(self) -> None:
         """Forget evictions, when all that the round has tried was taken back."""

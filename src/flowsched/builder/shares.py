@@ -42,6 +42,7 @@ Ints = NDArray[np.int64]
 
 
 _NONE: NDArray[np.bool_] = np.zeros(0, np.bool_)
+_NOBODY: Ints = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -54,6 +55,10 @@ class RoundShares:
         True if the next update works entitlements out anew.  They hold for one round, so it is True at first.
     aside : dict of hashable
         Claimants that claim no more than what runs, where shares are granted in steps.
+    filling : bool
+        True while claimants at their bounds start what nobody below them can: at the end, and without victims.
+    running : int
+        Tasks that ran when the last step of that began.
     now : float
         Time of the round.
     first : Claims or None
@@ -62,6 +67,8 @@ class RoundShares:
 
     stale: bool = True
     aside: dict[Hashable, None] = field(default_factory=dict)
+    filling: bool = False
+    running: int = 0
     now: float = 0.0
     first: Claims | None = None
 
@@ -105,6 +112,8 @@ class Shares(Columns):
         """Most tasks that the bounds let run."""
         self._allowed: Ints = np.zeros(0, np.int64)
         """The same, but no fewer than ran at the last update."""
+        self._filled: Ints = np.zeros(0, np.int64)
+        """Tasks that each claimant may run where others leave room; empty but at the end of a round."""
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
         """By index of the job: True if its bounds let no task start, as of the last report."""
 
@@ -140,7 +149,9 @@ class Shares(Columns):
         self._stale[group.job] = None
         return True
 
-    def grant_more(self, proposed: bool, state: RoundShares) -> bool:
+    def grant_more(
+        self, proposed: bool, state: RoundShares, with_room: Callable[[Sequence[int]], Collection[int]]
+    ) -> bool:
         """Let the next update grant another step; return False if there is none.
 
         Parameters
@@ -149,17 +160,72 @@ class Shares(Columns):
             True if the flow has proposed to start a task since the last step.  If not, no other task was in the way of
             claimants that run less than their share.  They stand aside, so that others get what they cannot use.
         state : RoundShares
+        with_room : function
+            Returns those of some classes, by index, for which a machine has room now.
         """
-        if self.fairness is None or self._claims is None or not self._gradual:
+        fairness = self.fairness
+        if fairness is None or self._claims is None:
             return False
-        if not proposed:
-            running = self._claimants.total(self._counts.tasks - self._counts.waiting)
-            short = np.flatnonzero(self._share > running).tolist()
-            state.aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
-            if not short:
-                return False
-        state.stale = True
-        return True
+        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
+        if self._gradual and not state.filling:
+            if not proposed:
+                short = np.flatnonzero(self._share > running).tolist()
+                state.aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
+            if proposed or short:
+                state.stale = True
+                return True
+        return fairness.fills and self._grant_filling(fairness, running, state, with_room)
+
+    def _grant_filling(
+        self,
+        fairness: Fairness,
+        running: Ints,
+        state: RoundShares,
+        with_room: Callable[[Sequence[int]], Collection[int]],
+    ) -> bool:
+        """Let claimants at their bounds run more tasks for which there is room; return False if there are none."""
+        assert self._claims is not None
+        count = int(running.sum())
+        if not state.filling:
+            state.aside.clear()
+        elif count <= state.running:  # none of those tasks starts
+            granted = np.flatnonzero(self._filled > running).tolist()
+            state.aside.update(dict.fromkeys(self._claims.ids[i] for i in granted))
+        state.running = count
+        if not self._could_fill(running, state, with_room):
+            return False
+        state.filling = state.stale = True
+        roomy = with_room([cls.index for cls in self.cluster.waiting])
+        self._recount(jobs_with(self._counts.look(roomy), self._claimants.index))
+        self._fill(fairness, state)
+        return bool((self._filled > running).any())
+
+    def _could_fill(
+        self, running: Ints, state: RoundShares, with_room: Callable[[Sequence[int]], Collection[int]]
+    ) -> bool:
+        """Return True if a bound keeps a task waiting for which a machine has room."""
+        assert self._claims is not None
+        jobs = self._claimants.jobs()
+        full = self._claimants.of_jobs(jobs, running >= self._most)
+        if self.fairness is not None and self.fairness.within is not None:
+            full |= self._counts.running(jobs) >= self._most_within[jobs]
+        full &= self._counts.waiting[jobs] > 0
+        if state.aside:
+            claiming = np.array([claimant not in state.aside for claimant in self._claims.ids], np.bool_)
+            full &= self._claimants.of_jobs(jobs, claiming)
+        if not full.any():
+            return False
+        held = np.zeros(self._claimants.room, np.bool_)
+        held[jobs] = full
+        waiting, index = self.cluster.waiting, self._claimants.index
+        classes = [cls.index for cls, groups in waiting.items() if any(held[index[group.job]] for group in groups)]
+        return bool(classes) and bool(with_room(classes))
+
+    def begin(self, state: RoundShares) -> None:
+        """Begin the steps again, when a part of the round is decided again."""
+        if state.filling:
+            state.filling, state.stale = False, True
+            state.aside.clear()
 
     @property
     def _gradual(self) -> bool:
@@ -193,7 +259,7 @@ class Shares(Columns):
             self._stale.clear()
             return
         self._stale.update(dict.fromkeys(touched))
-        if state.stale:
+        if state.stale and not state.filling:
             # Accounts keep the part of claimants for which there is no room now.
             by_room = self._gradual and not hasattr(fairness.share, "committed")
             roomy = with_room([cls.index for cls in self.cluster.waiting]) if by_room else None
@@ -206,8 +272,11 @@ class Shares(Columns):
             self._claims = None
             return
         self._claimants.lead_over_users()
-        if state.stale:
-            changed |= self._entitle(fairness, changed, state)
+        if state.stale and state.filling:
+            changed, state.stale = True, False
+        elif state.stale:
+            changed |= self._entitle(fairness, changed, state) or bool(len(self._filled))
+            self._filled = _NOBODY
             state.stale = False
         if changed:
             self._bound(fairness, policy)
@@ -271,6 +340,32 @@ class Shares(Columns):
         owner = {job: i for i in surplus for job in members[i]}
         return short, owner, surplus
 
+    def bounded(self, better: Callable[[JobRecord], bool]) -> list[tuple[list[JobRecord], list[JobRecord]]]:
+        """Return users at their bounds, as jobs; of each, some of its jobs that their own bounds let start more.
+
+        Parameters
+        ----------
+        better : callable
+            Returns True for the jobs to return of these.
+        """
+        fairness = self.fairness
+        if fairness is None or self._claims is None or fairness.mode == "ladder" or fairness.over == "job":
+            return []
+        jobs = self._claimants.jobs()
+        full = self._claimants.total(self._counts.tasks - self._counts.waiting) >= self._most
+        some = self._claimants.of_jobs(jobs, full) & (self._counts.waiting[jobs] > 0)
+        if fairness.within is not None:
+            some &= self._counts.running(jobs) < self._most_within[jobs]
+        open_ = set(jobs[some].tolist())
+        members: dict[int, list[JobRecord]] = {}
+        for job, index in self._claimants.index.items():
+            if index in open_ and better(job):
+                members.setdefault(self._claimants.number(job), []).append(job)
+        if not members:
+            return []
+        all_of = self._claimants.members()
+        return [(members[i], all_of[i]) for i in sorted(members)]
+
     def report(self, touched: Iterable[JobRecord]) -> tuple[Fairness, Claims, Ints, Ints] | None:
         """Return fairness, claims, entitled and running tasks by claimant; None without fairness.
 
@@ -285,7 +380,10 @@ class Shares(Columns):
         self._recount(dict.fromkeys(touched))
         running = self._claimants.total(self._counts.tasks - self._counts.waiting)
         self._note_full(self.fairness, running >= self._most)
-        return self.fairness, self._claims, self._share, running
+        share = self._share
+        if len(self._filled):
+            share = np.maximum(share, np.minimum(running, self._filled))
+        return self.fairness, self._claims, share, running
 
     def positions(self) -> LadderPosition | None:
         """Return the positions of all claimants as of the last update; None if all stand on one rung."""
@@ -369,23 +467,37 @@ class Shares(Columns):
         self._claims = claims
         self._share = _entitled(fairness, claims)
         if fairness.within is not None:
-            self._share_within(fairness)
+            self._share_within(fairness, self._share)
             if self._gradual:
                 # The tasks that a share lets start may ask for more, or less, than the mean of those that wait.
                 self._claims = self._counts.narrowed(claims, self._within, self._claimants.total)
                 self._share = _entitled(fairness, self._claims)
-                self._share_within(fairness)
+                self._share_within(fairness, self._share)
         return True
+
+    def _fill(self, fairness: Fairness, state: RoundShares) -> None:
+        """Work out how many tasks claimants may run in the room that is left: half of what they could.
+
+        All of it would be more than fits, and then not the one with least would start next, but the cheapest.
+        """
+        ids = self._claimants.ids()
+        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
+        assert state.first is not None
+        claims = replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(state.first))
+        more = fairness.remainder(claims) - claims.running
+        self._filled = claims.running + (more + 1) // 2
+        if fairness.within is not None:
+            self._share_within(fairness, np.maximum(self._filled, self._share))
 
     def _weights(self, fairness: Fairness, ids: Sequence[Hashable]) -> list[float]:
         known = self.cluster.users if fairness.over == "user" else {}
         quotas = [float(known[claimant].quota) if claimant in known else 1.0 for claimant in ids]
         return [fairness.weights.get(claimant, quota) for claimant, quota in zip(ids, quotas, strict=True)]
 
-    def _share_within(self, fairness: Fairness) -> None:
+    def _share_within(self, fairness: Fairness, share: Ints) -> None:
         """Work out the entitlement of each job of its user's share."""
         assert fairness.within is not None
-        for (jobs, ids), units in zip(self._claimants.families(), self._share.tolist(), strict=True):
+        for (jobs, ids), units in zip(self._claimants.families(), share.tolist(), strict=True):
             tasks = self._counts.tasks[jobs] - self._counts.infeasible[jobs]
             weight = (
                 np.array([fairness.weights.get(job, 1.0) for job in ids]) if fairness.weights else np.ones(len(ids))
@@ -412,11 +524,11 @@ class Shares(Columns):
                 slack = np.maximum(1, (self._share * fairness.slack).astype(np.int64))
                 least = np.maximum(self._share - slack, guaranteed)
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
-            self._most = most
-            unscheduled.bound_running(at, tasks, waiting, guaranteed, least, most, policy.fair_step)
             self._rungs = np.column_stack([guaranteed, least])
             if not guaranteed.any() and (least == most).all():
                 self._rungs = np.zeros((len(least), 0), np.int64)  # all stand alike
+            self._most = most = np.maximum(most, self._filled) if len(self._filled) else most
+            unscheduled.bound_running(at, tasks, waiting, guaranteed, least, most, policy.fair_step)
         self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
             jobs = self._claimants.jobs()

@@ -28,6 +28,9 @@ __all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task
 MICRO = 1_000_000
 """Micro-units per unit of any resource."""
 
+_SMALL = 100
+"""Demands of fewer micro-units are rounded up."""
+
 LARGEST = LARGEST_AMOUNT
 """No amount of any resource is larger."""
 
@@ -153,12 +156,13 @@ class Resources:
             # Floats such as 0.1 are the nearest micro-unit, not the one above by an error of 1e-17.
             nearest = round(exact)
             if abs(exact - nearest) > 1e-3:
-                nearest = math.ceil(exact) if up else math.floor(exact)
+                # Parts of a whole, as three thirds, fit together; what that adds to any is less than a hundredth of it.
+                nearest = math.ceil(exact) if up and exact < _SMALL else math.floor(exact)
             vector[self.index[name]] = nearest
         return vector
 
     def demand(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
-        """Demand vector in micro-units.
+        """Demand vector in micro-units: rounded down, so that parts of a whole fit together, but up below a hundred.
 
         Parameters
         ----------

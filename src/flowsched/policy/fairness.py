@@ -72,14 +72,15 @@ class Fairness:
     within : ShareProvider, optional
         Over users: how the jobs of one user share its part; by default costs decide.
     mode : "hard", "soft" or "ladder"
-        "hard": no claimant starts tasks beyond its share, and waiting below it is dear.  "soft": a range of shares
+        "hard": no claimant starts tasks beyond its share, but where nobody below theirs can use the room, and waiting below
+        it is dear.  "soft": a range of shares
         (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
         max-min within the solve, over what the machines really can run.
     slack : float
         "soft": shares may be missed or exceeded by this fraction, and by one task at least.
     reclaim : bool
-        Running tasks of those beyond their share stop for those below theirs, at the price of any preemption; by default
-        they finish first.
+        Running tasks of those beyond their share stop for those below theirs, at the price of any preemption, the worst
+        first; by default they finish first.
     limits : mapping of job or user to Limits
     weights : mapping of job or user to float
         Instead of quotas.
@@ -154,6 +155,31 @@ class Fairness:
             units = max(int(share.sum()), min(units, int(least.sum())))
             share = water_fill(units, np.maximum(share, least), claims.weight, least)
         return share
+
+    @property
+    def fills(self) -> bool:
+        """True if claimants at their bounds may use what nobody below them can; on a ladder only jobs within users have any."""
+        bounds = self.mode != "ladder" or self.within is not None
+        return bounds and hasattr(self.share, "remainder")
+
+    def remainder(self, claims: Claims) -> Ints:
+        """Tasks that each may run, within the limits, where others leave room; see `ShareProvider`.
+
+        Returns
+        -------
+        ndarray of int64, shape (n,)
+            At least ``claims.running``.
+        """
+        want = np.maximum(np.minimum(claims.tasks, self.maxima(claims.ids)), claims.running)
+        limits = [self.limits.get(who, _FREE) for who in claims.ids] if self.limits else []
+        if not all(limit.lend and limit.borrow for limit in limits):
+            part = self.part(claims)
+            borrow = np.array([limit.borrow for limit in limits], np.bool_)
+            keep = np.array([not limit.lend for limit in limits], np.bool_)
+            want = np.where(borrow, want, np.maximum(np.minimum(want, part), claims.running))
+            claims = claims.without(np.where(keep, np.maximum(part - want, 0), 0))
+        dealt: Ints = self.share.remainder(replace(claims, tasks=want))  # type: ignore[attr-defined]
+        return np.clip(dealt, claims.running, want)
 
     def minima(self, ids: tuple[Hashable, ...]) -> Ints:
         """Guarantees."""

@@ -50,6 +50,10 @@ class ShareProvider(Protocol):
     One that deals out little by little has a true attribute ``gradual``.  It is asked again in the same round, with what
     has started, until nobody can start any more; in its claims only those wait for whom some machine has room now.  One
     that keeps accounts as well has all that wait in its claims, but for claimants that are ``aside``.
+
+    One that leaves nothing idle on purpose has a method ``remainder(claims)``.  It is called when nobody can start within
+    these entitlements any more although tasks of others would find room, and says how many tasks each may run then: no
+    fewer than it runs.  In these claims only those tasks wait for which some machine has room.
     """
 
     def __call__(self, claims: Claims) -> Ints:
@@ -65,6 +69,10 @@ class MaxMin:
         """See `ShareProvider`."""
         return _evenly(claims, np.ones(len(claims.tasks)))
 
+    def remainder(self, claims: Claims) -> Ints:
+        """See `ShareProvider`."""
+        return _remaining(self, claims)
+
 
 @dataclass(frozen=True)
 class WeightedMaxMin:
@@ -73,6 +81,10 @@ class WeightedMaxMin:
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
         return _evenly(claims, claims.weight)
+
+    def remainder(self, claims: Claims) -> Ints:
+        """See `ShareProvider`."""
+        return _remaining(self, claims)
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,10 @@ class BatchShare:
                 even[:spare] = 1
             share[hungry] = np.minimum(share[hungry] + even, claims.tasks[hungry])
         return share
+
+    def remainder(self, claims: Claims) -> Ints:
+        """See `ShareProvider`."""
+        return DRF().remainder(replace(claims, weight=np.ones(len(claims.tasks))))
 
     def _of_resources(self, claims: Claims) -> Ints:
         parts = claims.parts()
@@ -150,6 +166,15 @@ class DRF:
         parts, further, _ = claims.course()
         weight = _positive(claims.weight)[:, None]
         return _filled(claims, parts / weight, further / weight)
+
+    def remainder(self, claims: Claims) -> Ints:
+        """See `ShareProvider`."""
+        return _remaining(self, claims)
+
+
+def _remaining(share: ShareProvider, claims: Claims) -> Ints:
+    """Let each keep what it runs, and deal what that leaves."""
+    return np.maximum(share(replace(claims, floor=claims.running)), claims.running)
 
 
 def _evenly(claims: Claims, weight: Floats) -> Ints:
@@ -215,4 +240,8 @@ class Remaining:
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
-        return np.maximum(self.share(replace(claims, floor=claims.running)), claims.running)
+        return _remaining(self.share, claims)
+
+    def remainder(self, claims: Claims) -> Ints:
+        """See `ShareProvider`."""
+        return self(claims)

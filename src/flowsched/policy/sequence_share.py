@@ -130,6 +130,24 @@ class SequenceShare:
         share: Ints = claims.running + more
         return share + self._taken_back(twin, claims, amounts, at, more) if claims.reclaim else share
 
+    def remainder(self, claims: Claims) -> Ints:
+        """See `ShareProvider`: task by task to the claimant that then owes least for its quota."""
+        deployment = self._joined(claims)
+        amounts = _Amounts(claims)
+        owed, weight = np.zeros(len(claims.ids)), np.ones(len(claims.ids))
+        if deployment is not None:
+            twin = deployment.copy()
+            at = twin.sequence.index(claims.ids)
+            self._book_time(twin, claims, amounts)
+            self._book_moves(twin, amounts.moved, at)
+            owed = twin.ledger.net()[at] / self.ticks
+            weight = np.maximum(np.array([twin.sequence.quotas[user] for user in claims.ids], np.float64), 1e-9)
+        pace, go_on = (amounts.size / weight)[:, None], claims.most is None
+        stand, rows = (-owed / weight)[:, None] + pace, slice(None, None, -1)
+        wanted = claims.tasks - claims.running
+        more = fill(wanted[rows], stand[rows], pace[rows], amounts.part[rows], amounts.room, go_on=go_on)[rows]
+        return np.asarray(claims.running + more)
+
     def balance(self, claims: Claims) -> Ints:
         """Return what each is owed (> 0) or owes (< 0), in tasks of mean size."""
         deployment = self._joined(claims)

@@ -188,7 +188,7 @@ class AdmissionCheck:
             self.transaction.restore(task)
         else:
             self.transaction.stop(task)
-        self.scope.withhold(task.group)
+        self.scope.withhold_for_share(task.group)
         self._restore_victims(task)
 
     def _cheapest(
@@ -259,7 +259,7 @@ class AdmissionCheck:
         if devices is not None:
             self.transaction.start([task], row, devices)
             return False
-        chosen = victims(self.cluster, self.scope, cls, row)
+        chosen = None if self.scope.filling else victims(self.cluster, self.scope, cls, row)
         if chosen is None:
             return None
         self.replace(task, row, chosen)

@@ -9,8 +9,8 @@
 The loop of `_settle` ends.  Every pass that is followed by another one makes progress of one of four kinds:
 
 1. A task starts.  That happens finitely often.  A start without eviction leaves fewer tasks waiting.  A start with
-   evictions makes the list of running tasks, best priorities first, strictly better.  A start in `reclaim` lowers the
-   number of tasks that claimants lack of their shares.
+   evictions makes the list of running tasks, best priorities first, strictly better.  A start for another claimant's
+   share (`reclaim`) lowers the number of tasks that claimants lack of theirs.
 2. An arc is closed because the flow overrated it: its machine filled up, no task there may be evicted, or its claimant
    runs more than it may.  Its capacity falls to the true one or, for the rest of the round, to none.  There are
    finitely many arcs, and none opens again without (1).  With quotas, the arc of a group lets no more start than is left for
@@ -19,7 +19,8 @@ The loop of `_settle` ends.  Every pass that is followed by another one makes pr
 3. Arcs for making room are opened, at machines that have not refused in this round.  A pass after which such arcs were
    not used is not followed by another offer.
 4. A claimant stands aside for the rest of the round, where shares are granted in steps.  There are finitely many
-   claimants, and another step is granted without (4) only after (1) or (2).
+   claimants, and another step is granted without (4) only after (1) or (2).  In the steps at the end, which deal what is
+   left, only (1) counts, and no task stops for another one.
 
 The loop over gangs around it ends as well: see `flowsched.rounds.gangs`.
 """
@@ -49,7 +50,7 @@ from flowsched.rounds.again import again_at
 from flowsched.rounds.backfill import overtake, start_gangs
 from flowsched.rounds.gangs import gangs_of
 from flowsched.rounds.outcome import Stops, outcome, round_of
-from flowsched.rounds.reclaim import reclaim
+from flowsched.rounds.reclaim import make_way
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Round, RoundStats, Share, Starts
 from flowsched.rounds.verdicts import Verdicts
@@ -178,6 +179,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
     builder, scope, cluster = check.builder, check.scope, check.cluster
     had_room: set[int] = set()
     offered = proposed = False
+    scope.settle()
     while True:
         start = time.perf_counter()
         builder.update(cluster.changes(), scope)  # `make_round` has told the time
@@ -195,7 +197,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         if not (again or clock.late or cluster.waiting or builder.policy.fairness is not None):
             return had_room  # there is nothing left to start
         # Room that was offered at a price and that no task took is not offered twice.
-        offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
+        offered = not (again or offered or clock.late) and make_way(check)
         if not (again or offered or clock.late):
             again, proposed = scope.grant_more(proposed), False
         if clock.late or not (again or offered):

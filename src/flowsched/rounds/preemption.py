@@ -118,7 +118,9 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
     return chosen
 
 
-def candidates(cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, wait: Ints) -> tuple[Ints, Ints, Ints]:
+def candidates(
+    cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, wait: Ints, among: Ints | None = None
+) -> tuple[Ints, Ints, Ints]:
     """Estimate where evicting worse tasks could make room for one of the class, and at what cost.
 
     The estimate takes devices together, so a machine may be named in vain but none is missed.  Costs count all
@@ -130,6 +132,8 @@ def candidates(cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, 
         Machines to look at.
     wait : ndarray of int64, shape (classes,)
         Cost of waiting for a victim, by class.
+    among : ndarray of int64, optional
+        Running tasks, by index, that may have to go; all by default.
 
     Returns
     -------
@@ -141,7 +145,7 @@ def candidates(cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, 
     asked = np.zeros(inventory.rows, np.bool_)
     one = np.array([cls.index])
     asked[rows] = inventory.usable[rows] & inventory.can_ever(one, rows)[0] & ~inventory.held_against(one, rows)[0]
-    task = np.flatnonzero(inventory.tasks.row >= 0)
+    task = np.flatnonzero(inventory.tasks.row >= 0) if among is None else among
     task = task[asked[inventory.tasks.row[task]] & (inventory.priority[inventory.tasks.class_id[task]] > cls.priority)]
     if not len(task):
         return task, task, task

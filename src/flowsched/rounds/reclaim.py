@@ -1,24 +1,93 @@
-"""Reclaim: tasks of claimants that run more than their share stop for tasks of claimants that run less than theirs.
+"""Tasks stop for others where claimants have shares, as the flow, which sees no machine's tasks, cannot propose it.
 
-Only with `Fairness.reclaim`.  A claimant that loses a task has more than its share before and no less than it
-afterwards, so this ends, and nothing is taken back and forth.  No task stops for one of worse priority, and gangs
-neither gain nor lose here.
+* At its bound, a user's better task takes the place of worse ones of its own.
+* With `Fairness.reclaim`, tasks of claimants that run more than their share stop for those of claimants that run less
+  than theirs: the worst tasks first, of equals the one started last.  A claimant that loses a task has more than its
+  share before and no less than it afterwards, so this ends, and nothing is taken back and forth.  No task stops for one
+  of worse priority, and gangs neither gain nor lose here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 
 import numpy as np
 
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
-from flowsched.rounds.preemption import least_victims
+from flowsched.rounds.preemption import candidates, least_victims
 
-__all__ = ["reclaim"]
+__all__ = ["make_way"]
 
 
-def reclaim(check: AdmissionCheck) -> bool:
+def make_way(check: AdmissionCheck) -> bool:
+    """Look where tasks may stop for others; return True if the flow must be looked at again."""
+    if check.scope.filling:
+        return False
+    return _exchange(check) or check.make_room() | _reclaim(check)
+
+
+# -- within one user ------------------------------------------------------------------------------------------------
+
+
+def _exchange(check: AdmissionCheck) -> bool:
+    """Start better tasks of users at their bounds in the place of their own worse ones; return True if any did."""
+    policy, cluster = check.builder.policy, check.cluster
+    worst = cluster.inventory.worst_running()
+    if policy.fairness is None or policy.preemption is None or worst is None or not cluster.waiting:
+        return False
+    if min(cls.priority for cls in cluster.waiting) >= worst:
+        return False
+    moved = False
+    for starters, members in check.builder.shares.bounded(lambda job: job.job.priority < worst):
+        own = [task for job in members for task in job.tasks if task.place is not None]
+        for group in _groups(starters, gangs=True):
+            if group.cls.priority >= max((task.group.cls.priority for task in own), default=-inf):
+                break
+            if check.quotas is not None:
+                check.quotas.look()
+            while group.waiting and not check.blocked(group):
+                found = _cheapest(check, group, own)
+                if found is None:
+                    break
+                row, chosen = found
+                if check.quotas is not None:
+                    check.quotas.take(group, 1)
+                own = [task for task in own if task not in chosen]
+                own.append(group.waiting[0])
+                check.replace(group.waiting[0], row, chosen)
+                moved = True
+    return moved
+
+
+def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) -> tuple[int, list[TaskRecord]] | None:
+    """Return the machine where it costs least that worse ones of these tasks make room for one of the group, with these."""
+    cls, policy, inventory = group.cls, check.builder.policy, check.cluster.inventory
+    worse = [task for task in own if task.group.cls.priority > cls.priority and not check.scope.spares(task)]
+    if not worse:
+        return None
+    index = np.array(sorted(task.index for task in worse), np.int64)
+    wait = check.builder.groups.wait_costs(policy)
+    rows, cost, _ = candidates(check.cluster, check.scope, cls, np.unique(inventory.tasks.row[index]), wait, index)
+    if not policy.priority.strict:
+        rows, cost = rows[cost < wait[cls.index]], cost[cost < wait[cls.index]]
+    for row in rows[np.argsort(cost, kind="stable")].tolist():
+        chosen = least_victims(check.cluster, cls, row, _worst_first(task for task in worse if task.row == row))
+        if chosen:
+            return row, chosen
+    return None
+
+
+def _worst_first(tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
+    return sorted(tasks, key=lambda task: (-task.group.cls.priority, -task.turn))
+
+
+# -- between claimants ----------------------------------------------------------------------------------------------
+
+
+def _reclaim(check: AdmissionCheck) -> bool:
     """Start tasks of claimants below their share where tasks of others beyond theirs stop; return True if any did."""
     policy = check.builder.policy
     if policy.fairness is None or not policy.fairness.reclaim or policy.preemption is None:
@@ -27,14 +96,14 @@ def reclaim(check: AdmissionCheck) -> bool:
     short, owner, surplus = check.builder.shares.imbalance(touched)
     if not short or not surplus:
         return False
-    rows = _rows(check, owner)
+    rows = _Rows(check, owner, surplus)
     moved, quotas = False, check.quotas
     if quotas is not None:
         quotas.look()
     for members, missing in short:
         for group in _groups(members):
             while missing > 0 and group.waiting and not check.blocked(group):
-                found = _place(check, group, rows, owner, surplus)
+                found = rows.place(group)
                 if found is None:
                     break
                 row, chosen = found
@@ -44,55 +113,86 @@ def reclaim(check: AdmissionCheck) -> bool:
                 check.replace(task, row, chosen)
                 for victim in chosen:
                     surplus[owner[victim.group.job]] -= 1
+                rows.look(row)
                 missing -= 1
                 moved = True
     return moved
 
 
-def _rows(check: AdmissionCheck, owner: dict[JobRecord, int]) -> list[int]:
-    """Return machines with tasks beyond a share: where one started last comes first, since least work is lost."""
-    latest: dict[int, int] = {}
-    for job in owner:
-        for task in job.tasks:
-            if task.place is not None:
-                latest[task.place.row] = max(latest.get(task.place.row, 0), task.turn)
-    return sorted(latest, key=lambda row: -latest[row])
-
-
-def _groups(members: list[JobRecord]) -> Iterator[Group]:
+def _groups(members: list[JobRecord], gangs: bool = False) -> Iterator[Group]:
     """Yield groups that wait: the best priority first, then the oldest."""
-    groups = [group for job in members if job.job.gang is None for group in job.each_group() if group.waiting]
+    jobs = members if gangs else [job for job in members if job.job.gang is None]
+    groups = [group for job in jobs for group in job.each_group() if group.waiting]
     yield from sorted(groups, key=lambda group: (group.cls.priority, group.waiting[0].turn))
 
 
-def _place(
-    check: AdmissionCheck, group: Group, rows: list[int], owner: dict[JobRecord, int], surplus: dict[int, int]
-) -> tuple[int, list[TaskRecord]] | None:
-    """Return the first machine where few enough tasks make room for one of the group, with these tasks."""
-    cluster, cls = check.cluster, group.cls
-    one = np.array([cls.index])
-    index = np.array(rows, np.int64)
-    able = (
-        cluster.inventory.usable[index]
-        & cluster.inventory.can_ever(one, index)[0]
-        & ~cluster.inventory.held_against(one, index)[0]
-    )
-    for row in index[able].tolist():
-        pool = [
+class _Rows:
+    """Machines with tasks beyond a share.
+
+    Parameters
+    ----------
+    check : AdmissionCheck
+    owner : dict of JobRecord to int
+        Numbers of the claimants that run more than their share.
+    surplus : dict of int to int
+        Tasks beyond it, by number.
+    """
+
+    def __init__(self, check: AdmissionCheck, owner: dict[JobRecord, int], surplus: dict[int, int]) -> None:
+        self.check, self.owner, self.surplus = check, owner, surplus
+        self._first: dict[int, tuple[int, int]] = {}
+        """By row, priority and turn of the task there that is the first to go."""
+        self._line: list[int] | None = None
+        for job in owner:
+            for task in job.tasks:
+                if task.place is not None:
+                    row, key = task.place.row, (job.job.priority, task.turn)
+                    self._first[row] = max(self._first.get(row, key), key)
+
+    def look(self, row: int) -> None:
+        """Look at a machine again."""
+        pool = self._pool(row, -inf)
+        del self._first[row]
+        if pool:
+            self._first[row] = pool[0].group.cls.priority, pool[0].turn
+        self._line = None
+
+    def _pool(self, row: int, priority: float) -> list[TaskRecord]:
+        """Return the tasks there that may go for one of a priority, the worst first, of equals the one started last."""
+        return _worst_first(
             task
-            for task in cluster.by_row[row].tasks
-            if surplus.get(owner.get(task.group.job, -1), 0) > 0
-            and task.group.cls.priority >= cls.priority
+            for task in self.check.cluster.by_row[row].tasks
+            if self.surplus.get(self.owner.get(task.group.job, -1), 0) > 0
+            and task.group.cls.priority >= priority
             and task.group.job.job.gang is None
-            and not check.scope.spares(task)
-        ]
-        pool.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
-        chosen = least_victims(cluster, cls, row, pool)
-        if not chosen:
-            continue
-        need: dict[int, int] = {}
-        for task in chosen:
-            need[owner[task.group.job]] = need.get(owner[task.group.job], 0) + 1
-        if all(count <= surplus[claimant] for claimant, count in need.items()):
-            return row, chosen
-    return None
+            and not self.check.scope.spares(task)
+        )
+
+    def place(self, group: Group) -> tuple[int, list[TaskRecord]] | None:
+        """Return a machine where few enough tasks make room for one of the group, with these.
+
+        None of them is better than all are elsewhere; of machines alike, it is that where one started last.
+        """
+        cluster, cls = self.check.cluster, group.cls
+        if self._line is None:
+            self._line = sorted(self._first, key=self._first.__getitem__, reverse=True)
+        one, index = np.array([cls.index]), np.array(self._line, np.int64)
+        able = (
+            cluster.inventory.usable[index]
+            & cluster.inventory.can_ever(one, index)[0]
+            & ~cluster.inventory.held_against(one, index)[0]
+        )
+        best: tuple[int, int, list[TaskRecord]] | None = None
+        for row in index[able].tolist():
+            if best is not None and best[0] >= self._first[row][0]:
+                break
+            chosen = least_victims(cluster, cls, row, self._pool(row, cls.priority))
+            if not chosen:
+                continue
+            need = Counter(self.owner[task.group.job] for task in chosen)
+            if any(count > self.surplus[claimant] for claimant, count in need.items()):
+                continue
+            worst = min(task.group.cls.priority for task in chosen)
+            if best is None or worst > best[0]:
+                best = worst, row, chosen
+        return None if best is None else best[1:]

@@ -204,7 +204,8 @@ class Share:
     Parameters
     ----------
     entitled : int
-        Tasks that the fairness policy lets it run, at most all that it has.
+        Tasks that the fairness policy lets it run, with those that it starts in room that others leave; at most all that it
+        has.
     running : int
         Tasks that run once the round is committed.
     shortfall : int

@@ -223,7 +223,7 @@ class Runner:
         if true is None:
             run = _Run(task, [duration], [list(demand)], 0, duration)
         else:
-            wants = np.ceil(true.demand * MICRO - 1e-3).astype(np.int64).tolist()
+            wants = np.floor(true.demand * MICRO + 1e-3).astype(np.int64).tolist()
             run = _Run(task, true.seconds.tolist(), wants, 0, float(true.seconds[0]))
         if task in self._paused:
             run.stage, run.left = self._paused.pop(task)
