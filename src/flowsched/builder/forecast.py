@@ -92,8 +92,9 @@ class Forecast:
         task = np.flatnonzero(inventory.tasks.row >= 0)
         end = ends(cluster, task, now)
         task, end = task[end < inf], end[end < inf]
+        late = inventory.tasks.end[task] <= now
         order = np.lexsort((inventory.tasks.turn[task], end))
-        self._end, task = end[order], task[order]
+        self._end, self._late, task = end[order], late[order], task[order]
         self._row = inventory.tasks.row[task]
         kind = inventory.tasks.class_id[task]
         self._gives = np.column_stack([inventory.demand[kind], np.ones(len(task), np.int64)])
@@ -107,6 +108,12 @@ class Forecast:
         """Take what is kept for others, from now on."""
         for row, some in amounts.items():
             self.free[row] -= some
+
+    def still(self, amounts: Amounts, until: float) -> bool:
+        """Return whether that much will be free until then, if runs that have outlasted their estimates end in time."""
+        free, gone = self.free.copy(), (self._end <= until) | self._late
+        np.add.at(free, self._row[gone], self._gives[gone])
+        return all(self.able[row] and (free[row] >= some).all() for row, some in amounts.items())
 
     def fits(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> bool:
         """Return whether so many tasks of each class fit now, if `room` is how many of each class alone would."""

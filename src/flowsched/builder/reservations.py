@@ -263,7 +263,7 @@ class Reservations(Columns):
             self._granted.clear()
         self._now = now
         inventory = self.cluster.inventory
-        estimates = backfill is not None and inventory.tasks.estimated > 0 and inventory.rule is None
+        estimates = backfill is not None and (inventory.tasks.estimated > 0 or gangs) and inventory.rule is None
         if patient or self._holds or self._rooms or estimates:
             self._revise(patient, now, backfill if estimates else None, withheld, gangs, may_reserve)
 
@@ -431,6 +431,10 @@ class Reservations(Columns):
 
     # -- overtaking ---------------------------------------------------------------------------------------------
 
+    def keeps(self, job: JobRecord) -> bool:
+        """Return whether room is kept for a gang."""
+        return job in self._rooms
+
     def windows(self, now: float) -> list[Window]:
         """Return the windows of all kept rows, by standing; none are given where it is unknown when there will be room."""
         cluster, inventory = self.cluster, self.cluster.inventory
@@ -580,8 +584,8 @@ class _GangLine:
             old is not None
             and old.timed
             and self._now < old.until <= until
-            and all(self.forecast.able[row] for row in old.rows)
             and np.array_equal(sum(old.rows.values()), sum(rows.values()))
+            and self.forecast.still(old.rows, old.until)
         ):
             until, rows = old.until, old.rows
         self._take(job, GangReservation(until, True, rows))

@@ -163,6 +163,8 @@ class _Room:
         if all(self._start(some, windows, end, begun) for _, some in wanted):
             for task in tasks if check.quotas is not None else ():
                 check.quotas.take(task.group, 1)
+            if builder.reservations.keeps(job):
+                self._windows = builder.reservations.windows(check.transaction.now)
             return True
         for task in reversed(begun):
             self._book(task, windows, end, -1)
