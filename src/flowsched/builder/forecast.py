@@ -7,7 +7,7 @@ the machine and the limits that a class sets itself (`Task.apart`, `Task.apart_i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 import numpy as np
@@ -19,11 +19,11 @@ from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 
-__all__ = ["Amounts", "Forecast", "asked", "classes_of", "ends", "fits_in", "free_now", "room_now", "together"]
+__all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_in", "free_now", "room_now", "together"]
 
 Ints = NDArray[np.int64]
-Amounts = dict[int, Ints]
-"""By row, amounts of each resource, and slots."""
+Plan = dict[int, dict[TaskClass, int]]
+"""By row, how many tasks of each class."""
 
 
 def together(job: JobRecord) -> list[TaskRecord]:
@@ -44,6 +44,12 @@ def classes_of(tasks: Sequence[TaskRecord]) -> list[tuple[TaskClass, list[TaskRe
 def asked(cls: TaskClass) -> Ints:
     """Return the amounts that a task of the class takes."""
     return np.append(cls.demand, 1)
+
+
+def amounts(tasks: Mapping[TaskClass, int]) -> Ints:
+    """Return the amounts that so many tasks of each class take."""
+    total: Ints = sum((count * asked(cls) for cls, count in tasks.items()), np.zeros(1, np.int64))
+    return total
 
 
 def free_now(cluster: Cluster) -> Ints:
@@ -92,8 +98,9 @@ class Forecast:
         task = np.flatnonzero(inventory.tasks.row >= 0)
         end = ends(cluster, task, now)
         task, end = task[end < inf], end[end < inf]
+        late = inventory.tasks.end[task] <= now
         order = np.lexsort((inventory.tasks.turn[task], end))
-        self._end, task = end[order], task[order]
+        self._end, self._late, task = end[order], late[order], task[order]
         self._row = inventory.tasks.row[task]
         kind = inventory.tasks.class_id[task]
         self._gives = np.column_stack([inventory.demand[kind], np.ones(len(task), np.int64)])
@@ -103,17 +110,23 @@ class Forecast:
         """Count on these machines no more."""
         self.able[list(rows)] = False
 
-    def take(self, amounts: Amounts) -> None:
+    def take(self, plan: Plan) -> None:
         """Take what is kept for others, from now on."""
-        for row, some in amounts.items():
-            self.free[row] -= some
+        for row, tasks in plan.items():
+            self.free[row] -= amounts(tasks)
+
+    def still(self, plan: Plan, until: float) -> bool:
+        """Return whether there will be that much room by then, devices apart, if runs that have outlasted their estimates end in time."""
+        free, gone = self.free.copy(), (self._end <= until) | self._late
+        np.add.at(free, self._row[gone], self._gives[gone])
+        return all(self.able[row] and (free[row] >= amounts(tasks)).all() for row, tasks in plan.items())
 
     def fits(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> bool:
         """Return whether so many tasks of each class fit now, if `room` is how many of each class alone would."""
         return self._spread(wanted, room, 0) is not None
 
-    def earliest(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> tuple[float, Amounts] | None:
-        """Return when so many tasks of each class fit for the first time, and what they take; None if that is unknown.
+    def earliest(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> tuple[float, Plan] | None:
+        """Return when so many tasks of each class fit for the first time, and where; None if that is unknown.
 
         Parameters
         ----------
@@ -138,22 +151,22 @@ class Forecast:
                 high, found = middle, some
         return float(times[high]), found
 
-    def when_empty(self, wanted: Sequence[tuple[TaskClass, int]], kept: Iterable[Amounts], rows: Ints) -> Amounts | None:
-        """Return what so many tasks of each class take of machines where no other task runs, those with most room now first.
+    def when_empty(self, wanted: Sequence[tuple[TaskClass, int]], kept: Iterable[Plan], rows: Ints) -> Plan | None:
+        """Return where so many tasks of each class fit if no other task runs, on the machines that lack least first.
 
         Parameters
         ----------
         wanted : sequence of (TaskClass, int)
-        kept : iterable of Amounts
-            What is kept for others.
+        kept : iterable of Plan
+            Tasks for which room is kept.
         rows : ndarray of int64
             The machines.
         """
         inventory = self.cluster.inventory
         whole = np.column_stack([inventory.capacity[: inventory.rows], inventory.slots[: inventory.rows]])
-        for amounts in kept:
-            for row, some in amounts.items():
-                whole[row] -= some
+        for plan in kept:
+            for row, tasks in plan.items():
+                whole[row] -= amounts(tasks)
         able = np.zeros(inventory.rows, np.bool_)
         able[rows] = self.able[rows]
         g = inventory.resources.device_index
@@ -162,7 +175,7 @@ class Forecast:
         need = sum(count * asked(cls) for cls, count in wanted)
         lacks = np.maximum(need - self.free, 0) / np.maximum(need, 1)
         order = np.argsort(lacks.sum(axis=1), kind="stable")
-        taken: Amounts = {}
+        taken: Plan = {}
         for cls, count in wanted:
             fits = self._by_amounts(cls, whole, devices, able)[order]
             sent = np.zeros_like(fits)
@@ -174,8 +187,8 @@ class Forecast:
 
     # -- where tasks go -----------------------------------------------------------------------------------------
 
-    def _spread(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints, gone: int) -> Amounts | None:
-        """Return what tasks take once so many running tasks have ended; None where they do not fit.
+    def _spread(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints, gone: int) -> Plan | None:
+        """Return where tasks fit once so many running tasks have ended; None where they do not fit.
 
         Room that is not there yet is taken first: that leaves more for others until then.
         """
@@ -184,7 +197,7 @@ class Forecast:
         changed = np.zeros(len(free), np.bool_)
         changed[self._row[:gone]] = True
         devices = self._devices_free(gone) if any(self._share(cls) for cls, _ in wanted) else None
-        taken: Amounts = {}
+        taken: Plan = {}
         for i, (cls, count) in enumerate(wanted):
             fits = self._by_amounts(cls, free, devices, self.able)
             fits = np.where(changed, fits, np.minimum(fits, room[i]))
@@ -206,7 +219,9 @@ class Forecast:
         fits = fits_in(asked(cls), free)
         share = self._share(cls)
         if share and devices is not None:
-            each = (devices // share).sum(axis=1) if share < MICRO else (devices == MICRO).sum(axis=1) // (share // MICRO)
+            each = (
+                (devices // share).sum(axis=1) if share < MICRO else (devices == MICRO).sum(axis=1) // (share // MICRO)
+            )
             fits = np.minimum(fits, each)
         fits[~able] = 0
         rows = np.flatnonzero(fits)
@@ -229,11 +244,11 @@ class Forecast:
             left[around] -= int(fits[row])
         return fits
 
-    def _book(self, cls: TaskClass, sent: Ints, free: Ints, devices: Ints | None, taken: Amounts) -> None:
+    def _book(self, cls: TaskClass, sent: Ints, free: Ints, devices: Ints | None, taken: Plan) -> None:
         demand, share = asked(cls), self._share(cls)
         for row in np.flatnonzero(sent).tolist():
             count = int(sent[row])
-            taken[row] = taken[row] + count * demand if row in taken else count * demand
+            taken.setdefault(row, {})[cls] = count
             free[row] -= count * demand
             if share and devices is not None:
                 _take_devices(devices[row], share, count)

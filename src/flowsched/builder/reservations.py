@@ -21,7 +21,8 @@ start now, or by evictions, is left to the flow, and has a reservation once it h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -31,9 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.class_arcs import ClassArcs
-from flowsched.builder.forecast import Amounts, Forecast, asked, classes_of, ends, free_now, room_now, together
+from flowsched.builder.forecast import Forecast, Plan, amounts, asked, classes_of, ends, free_now, room_now, together
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 
 __all__ = ["GangReservation", "Reservation", "Reservations", "Window"]
@@ -58,14 +60,14 @@ class Reservation:
 
 @dataclass(slots=True)
 class GangReservation:
-    """What is kept for a gang, by row, and until when; `timed` where that is the time at which the gang is expected to start.
+    """Where room is kept for tasks of a gang, and until when; `timed` where that is the time at which the gang is expected to start.
 
     Without one, `tried` are the rows that were kept before.
     """
 
     until: float
     timed: bool
-    rows: Amounts
+    rows: Plan
     tried: dict[int, None] = field(default_factory=dict)
 
 
@@ -77,17 +79,55 @@ Standing = tuple[int, int]
 class Window:
     """What others may do on a machine until a time at which it is kept for a class or a gang of this standing.
 
-    They leave until then, or what they take is a part of `beside`.
+    They leave until then, or what they take is a part of `beside`, and leaves the devices that are asked for.
+
+    Parameters
+    ----------
+    row : int
+    standing : (int, int)
+    until : float
+    beside : ndarray of int64
+        Amounts, and slots.
+    devices : ndarray of int64, optional
+        What is free of each device then; without it, no devices are asked for.
+    asks : dict of int to int
+        Shares of devices that are asked for, each with how often.
     """
 
     row: int
     standing: Standing
     until: float
     beside: Ints
+    devices: Ints | None = None
+    asks: dict[int, int] = field(default_factory=dict)
 
     def admits(self, demand: Ints, end: float) -> bool:
-        """Return whether a task of these amounts, which is expected to end then, may start."""
+        """Return whether a task of these amounts, which is expected to end then, may start, devices apart."""
         return end <= self.until or bool((demand <= self.beside).all())
+
+    def spares(self, end: float, share: int, picked: Sequence[int]) -> bool:
+        """Return whether a task that takes such a share of these devices leaves those that are asked for."""
+        if self.devices is None or end <= self.until or not picked:
+            return True
+        left = self.devices.copy()
+        left[list(picked)] -= share
+        for share, count in sorted(self.asks.items(), reverse=True):
+            room = (np.maximum(left, 0) // share) if share < MICRO else (left == MICRO).astype(np.int64)
+            if room.sum() < count:
+                return False
+            full = left == MICRO
+            for i in (*np.flatnonzero(~full), *np.flatnonzero(full)):  # broken ones first
+                some = min(int(room[i]), count)
+                left[i] -= some * share
+                count -= some
+        return True
+
+    def book(self, end: float, demand: Ints, share: int, picked: Sequence[int], sign: int = 1) -> None:
+        """Take what a task has from what there will be, or give it back."""
+        if end > self.until:
+            self.beside -= sign * demand
+            if self.devices is not None:
+                self.devices[list(picked)] -= sign * share
 
 
 class Reservations(Columns):
@@ -263,7 +303,7 @@ class Reservations(Columns):
             self._granted.clear()
         self._now = now
         inventory = self.cluster.inventory
-        estimates = backfill is not None and inventory.tasks.estimated > 0 and inventory.rule is None
+        estimates = backfill is not None and (inventory.tasks.estimated > 0 or gangs) and inventory.rule is None
         if patient or self._holds or self._rooms or estimates:
             self._revise(patient, now, backfill if estimates else None, withheld, gangs, may_reserve)
 
@@ -431,6 +471,10 @@ class Reservations(Columns):
 
     # -- overtaking ---------------------------------------------------------------------------------------------
 
+    def keeps(self, job: JobRecord) -> bool:
+        """Return whether room is kept for a gang."""
+        return job in self._rooms
+
     def windows(self, now: float) -> list[Window]:
         """Return the windows of all kept rows, by standing; none are given where it is unknown when there will be room."""
         cluster, inventory = self.cluster, self.cluster.inventory
@@ -445,13 +489,19 @@ class Reservations(Columns):
             known = now < when < inf
             gone = task[ends(cluster, task, now) <= when] if known else task[:0]
             beside = free[row] + self._given(gone) - asked(cls)
-            found.append(Window(row, (cls.priority, -1), when, beside) if known else _shut(row, cls.priority, beside))
+            if known:
+                window = Window(row, (cls.priority, -1), when, beside)
+                self._ask(window, {cls: 1}, now)
+            else:
+                window = _shut(row, cls.priority, beside)
+            found.append(window)
         kept = np.zeros_like(free)
+        asks: dict[int, dict[TaskClass, int]] = {}
         for job in sorted((job for job in self._rooms if job.lacks), key=standing):
             room = self._rooms[job]
             rows = np.array(list(room.rows), np.int64)
             for row, some in room.rows.items():
-                kept[row] += some
+                kept[row] += amounts(some)
             there = np.zeros(inventory.rows, np.bool_)
             there[rows] = True
             task = np.flatnonzero(inventory.tasks.row >= 0)
@@ -460,9 +510,29 @@ class Reservations(Columns):
             beside = free.copy()
             np.add.at(beside, inventory.tasks.row[task], self._given_each(task))
             for row in room.rows:
-                left = beside[row] - kept[row]
-                found.append(Window(row, standing(job), room.until, left) if room.timed else _shut(row, job.job.priority, left))
+                for cls, count in room.rows[row].items():
+                    asks.setdefault(row, {})[cls] = asks.get(row, {}).get(cls, 0) + count
+                window = Window(row, standing(job), room.until, beside[row] - kept[row])
+                if room.timed:
+                    self._ask(window, asks[row], now)
+                found.append(window if room.timed else _shut(row, job.job.priority, window.beside))
         return sorted(found, key=lambda window: window.standing)
+
+    def _ask(self, window: Window, tasks: Mapping[TaskClass, int], now: float) -> None:
+        """Let a window keep devices for so many tasks of each class."""
+        inventory = self.cluster.inventory
+        for cls, count in tasks.items():
+            share = inventory.device_share(cls.index)
+            if share:
+                each = int(cls.demand[inventory.resources.device_index]) // share
+                window.asks[share] = window.asks.get(share, 0) + each * count
+        if window.asks:
+            window.devices = inventory.devices[window.row].copy()
+            running = list(self.cluster.by_row[window.row].tasks)
+            end = ends(self.cluster, np.array([task.index for task in running], np.int64), now)
+            for task, over in zip(running, (end <= window.until).tolist(), strict=True):
+                if over:
+                    window.devices[list(task.devices)] += inventory.device_share(task.group.cls.index)
 
     def _given_each(self, tasks: Ints) -> Ints:
         """Return the amounts that running tasks (by index) take."""
@@ -580,8 +650,8 @@ class _GangLine:
             old is not None
             and old.timed
             and self._now < old.until <= until
-            and all(self.forecast.able[row] for row in old.rows)
-            and np.array_equal(sum(old.rows.values()), sum(rows.values()))
+            and _total(old.rows) == dict(wants[0])
+            and self.forecast.still(old.rows, old.until)
         ):
             until, rows = old.until, old.rows
         self._take(job, GangReservation(until, True, rows))
@@ -592,17 +662,22 @@ class _GangLine:
         wants = self._wants(job)
         if wants is None or self.forecast.fits(*wants):
             return
-        if old is not None and not old.timed and self._now < old.until and all(map(self.forecast.able.__getitem__, old.rows)):
+        if (
+            old is not None
+            and not old.timed
+            and self._now < old.until
+            and all(map(self.forecast.able.__getitem__, old.rows))
+        ):
             self._take(job, old)
             return
         tried = {} if old is None else old.tried
         able = np.flatnonzero(self.forecast.able)
         kept = [room.rows for room in self._of._rooms.values()]
         for rows in (able[~np.isin(able, list(tried))], able):
-            amounts = self.forecast.when_empty(wants[0], kept, rows)
-            if amounts is not None:
-                tried = {**(tried if len(rows) < len(able) else {}), **dict.fromkeys(amounts)}
-                self._take(job, GangReservation(until, False, amounts, tried))
+            plan = self.forecast.when_empty(wants[0], kept, rows)
+            if plan is not None:
+                tried = {**(tried if len(rows) < len(able) else {}), **dict.fromkeys(plan)}
+                self._take(job, GangReservation(until, False, plan, tried))
                 return
 
     def _take(self, job: JobRecord, room: GangReservation) -> None:
@@ -620,6 +695,13 @@ class _GangLine:
 def standing(job: JobRecord) -> Standing:
     """Return the place of a gang in the line: by priority, then by its first waiting task."""
     return job.job.priority, min(group.waiting[0].turn for group in job.each_group() if group.waiting)
+
+
+def _total(plan: Plan) -> Counter[TaskClass]:
+    total: Counter[TaskClass] = Counter()
+    for tasks in plan.values():
+        total.update(tasks)
+    return total
 
 
 def _priority(unit: TaskClass | JobRecord) -> int:

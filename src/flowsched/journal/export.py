@@ -51,9 +51,8 @@ stops      ``run``: was told to stop, and holds its room until it has.  ``task``
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
 gang       ``job``: a gang that waits.  ``short`` [false]: it waited at the end of the last round.  ``bounds`` [[]]: the most tasks that
-           shares let run of its claimant, and of the job.  ``keeps`` [[]]: lists of a machine and whole numbers as the
-           demand of a class, and one more for slots: room is kept for it.  ``until`` [null]: time.  ``timed`` [false]: it is
-           expected to start then.  ``tried`` [[]]: machines.
+           shares let run of its claimant, and of the job.  ``keeps`` [[]]: lists of a machine, a class, and how many
+           tasks of it: room is kept for these.  ``until`` [null]: time.  ``timed`` [false]: they are expected to start then.  ``tried`` [[]]: machines.
 left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
            time.
 account    ``of``: the provider of the policy's fairness that kept it, "share" or "within".  ``provider``: as the policy
@@ -212,8 +211,9 @@ def _rows(engine: Engine) -> Iterator[Line]:
                "tried": machines}  # fmt: skip
     for job, short, bounds, room in builder.reservations.remember_gangs():
         line = {"is": "gang", "job": _plain(job.job.id)} | _wanted(short=short, bounds=list(bounds or ()))
-        if room is not None and all(row in cluster.by_row for row in room.rows):
-            line["keeps"] = [[_plain(cluster.by_row[row].id), *some.tolist()] for row, some in room.rows.items()]
+        kept = [] if room is None else [(row, cls, n) for row, tasks in room.rows.items() for cls, n in tasks.items()]
+        if room is not None and all(row in cluster.by_row and cluster.by_class.get(cls.index) is cls for row, cls, _ in kept):
+            line["keeps"] = [[_plain(cluster.by_row[row].id), numbers[cls.index], count] for row, cls, count in kept]
             tried = [_plain(cluster.by_row[row].id) for row in room.tried if row in cluster.by_row]
             line |= {"until": room.until} | _wanted(timed=room.timed, tried=tried)
         yield line

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flowsched.boundary.validate import truth, whole
 from flowsched.builder.builder import Builder
 from flowsched.builder.reservations import GangReservation
 from flowsched.cluster import Cluster, Job, Machine, Task, User
-from flowsched.cluster.model import LARGEST, MICRO
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.rebuild import Rebuild, found, time
 from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.exceptions import InputError, UnknownIdError
@@ -264,7 +261,10 @@ class _Reading:
             user, own = (whole("bounds", most, 0) for most in bounds)
             bounds = user, own
         if line.get("keeps"):
-            rows = {found(cluster.machines, _id(machine), "machine").row: _amounts(some, cluster) for machine, *some in line["keeps"]}
+            rows: dict[int, dict[TaskClass, int]] = {}
+            for machine, number, count in line["keeps"]:
+                tasks = rows.setdefault(found(cluster.machines, _id(machine), "machine").row, {})
+                tasks[found(self.rebuild.classes, number, "class")] = whole("keeps", count, 1, UNLIMITED)
             tried = [found(cluster.machines, one, "machine").row for one in _id(line.get("tried", []), DEEPEST + 1)]
             until, timed = time("until", line["until"]), truth("timed", line.get("timed", False))
             room = GangReservation(until, timed, rows, dict.fromkeys(tried))
@@ -288,14 +288,6 @@ class _Reading:
         builder.reservations.resume(self._holds)
         builder.reservations.resume_gangs(self._gangs)
         builder.resume(self._out, self._until, self.levels, self._roomy)
-
-
-def _amounts(some: Any, cluster: Cluster) -> NDArray[np.int64]:
-    """Turn whole numbers into amounts of each resource, and slots."""
-    amounts = [whole("keeps", amount, 0, LARGEST * MICRO) for amount in some]
-    if len(amounts) != len(cluster.resources.names) + 1:
-        raise InputError("keeps: one amount of each resource, and slots, expected")
-    return np.array(amounts, np.int64)
 
 
 def _id(value: Any, deep: int = DEEPEST) -> Any:

@@ -60,7 +60,11 @@ def overtake(check: AdmissionCheck) -> None:
                 stay.add(task.duration)
                 continue
             # One that has just been stopped for another one waits for its turn.
-            if task in check.transaction.before or check.cluster.inventory.pick(row, task.group.cls.index) is None:
+            devices = check.cluster.inventory.pick(row, task.group.cls.index)
+            if task in check.transaction.before or devices is None:
+                continue
+            share = check.cluster.inventory.device_share(task.group.cls.index)
+            if not all(window.spares(end, share, devices) for window in windows if window.standing < place):
                 continue
             if quotas is not None and not quotas.take(task.group, 1):
                 continue
@@ -68,8 +72,7 @@ def overtake(check: AdmissionCheck) -> None:
             check.start_some([task], row)
             started.append(task)
             for window in windows:
-                if end > window.until:
-                    window.beside -= demand
+                window.book(end, demand, share, devices)
         if stay:
             check.scope.wake = min(check.scope.wake, reservations.turns(row, stay, now))
     if started:
@@ -163,6 +166,8 @@ class _Room:
         if all(self._start(some, windows, end, begun) for _, some in wanted):
             for task in tasks if check.quotas is not None else ():
                 check.quotas.take(task.group, 1)
+            if builder.reservations.keeps(job):
+                self._windows = builder.reservations.windows(check.transaction.now)
             return True
         for task in reversed(begun):
             self._book(task, windows, end, -1)
@@ -182,7 +187,7 @@ class _Room:
             row = int(self._rows[i])
             for _ in range(int(most[i])):
                 devices = inventory.pick(row, cls.index) if left else None
-                if devices is None:
+                if devices is None or not self._spares(row, windows, end, cls.index, devices):
                     break
                 task = left.pop(0)
                 self.check.builder.reservations.grant(task.turn)
@@ -195,11 +200,17 @@ class _Room:
         self._look(touched)
         return not left
 
+    def _spares(self, row: int, windows: list[Window], end: float, class_id: int, devices: Sequence[int]) -> bool:
+        share = self.cluster.inventory.device_share(class_id)
+        return not share or all(window.spares(end, share, devices) for window in windows if window.row == row)
+
     def _book(self, task: TaskRecord, windows: list[Window], end: float, sign: int) -> None:
-        """Take what a task has from what others leave beside them, or give it back."""
+        """Take what a task has from what there will be beside those for whom room is kept, or give it back."""
+        cls = task.group.cls
+        share = self.cluster.inventory.device_share(cls.index)
         for window in windows:
-            if window.row == task.row and end > window.until:
-                window.beside -= sign * asked(task.group.cls)
+            if window.row == task.row:
+                window.book(end, asked(cls), share, task.devices, sign)
 
     def _most(self, class_id: int, windows: list[Window], end: float) -> Ints:
         """Return how many tasks of a class may start on each machine."""
