@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,26 @@ def test_processes_change_nothing() -> None:
 def test_errors_in_processes(make: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         compare(make, ["fifo"], processes=1)
+
+
+def killed_once(folder: str, seed: int) -> fs.sim.Workload:
+    """As the kernel does where memory is short: seed 1 at its first try, seed 3 always."""
+    mark = Path(folder, f"{os.getpid()}.{seed}")
+    mark.touch()
+    if seed == 3 or (seed == 1 and len(list(Path(folder).glob("*.1"))) == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch(seed)
+
+
+def test_a_run_whose_process_is_killed_is_repeated(tmp_path: Path) -> None:
+    make = partial(killed_once, str(tmp_path))
+    found = compare(make, ["fifo"], 3, processes=2)
+    assert told(found) == told(compare(batch, ["fifo"], 3)) and not found.lost
+    assert len(list(tmp_path.glob("*.1"))) == 2
+    found = compare(make, ["fifo"], [3, 4, 5, 6], processes=2)
+    assert [run.seed for run in found.outcomes] == [4, 5, 6] and not found.whole
+    assert found.lost == "processes of 1 runs ended at 3 tries each, exit code -9"
+    assert len(list(tmp_path.glob("*.3"))) == 3
 
 
 def test_what_is_stopped_gives_what_was_done() -> None:

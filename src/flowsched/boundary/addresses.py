@@ -6,8 +6,8 @@ import re
 
 __all__ = ["masked"]
 
-_PASSWORD = re.compile(r"(://[^\s/?#:@]*):.*@")
-"""Of an address, up to the last @ of the line: one in a password may not have been escaped."""
+_PASSWORD = re.compile(r"(://[^\s/?#:@]*):.*@", re.DOTALL)
+"""Of an address, up to the last @: one in a password may not have been escaped."""
 
 _UNFINISHED = re.compile(r"(://[^\s/?#:@]*):(?!\d*(?:[/?#\s'\",\])]|$)|\*\*\*)[^\s'\"]*")
 """An address without @, with something after the colon that is no port: perhaps a password without a host."""

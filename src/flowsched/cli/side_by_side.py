@@ -69,7 +69,8 @@ def run_comparison(
         },
     )
     if not found.whole:
-        words.print(f"Interrupted: {len(found.outcomes)} of {len(names) * len(seeds)} runs are done.", style="bold")
+        why = found.lost or "Interrupted"
+        words.print(f"{why}: {len(found.outcomes)} of {len(names) * len(seeds)} runs are done.", style="bold")
     if options["json_file"]:
         found.to_json(options["json_file"])
     if options["csv_file"]:
@@ -80,7 +81,7 @@ def run_comparison(
     if not options["quiet"]:
         _print(found, recorded)
     if not found.whole:
-        sys.exit(endings.INTERRUPTED)
+        sys.exit(endings.REFUSED if found.lost else endings.INTERRUPTED)
 
 
 class _Stop:

@@ -114,12 +114,15 @@ class Comparison:
         Fewer than schedulers times seeds if it was interrupted.
     facts : mapping
         Workload, options of the simulations.
+    lost : str
+        Why runs are missing whose processes ended by themselves again and again; "" if none did.
     """
 
     schedulers: tuple[str, ...]
     seeds: tuple[int, ...]
     outcomes: tuple[Outcome, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    lost: str = ""
 
     @property
     def whole(self) -> bool:
@@ -235,6 +238,7 @@ def compare(
     Returns
     -------
     Comparison
+        A run whose process was killed is repeated, twice at most; then it is missing, and `Comparison.lost` says so.
 
     Raises
     ------
@@ -243,7 +247,7 @@ def compare(
     AuditError
         A scheduler broke a promise.
     ChildProcessError
-        A process was killed.
+        No run was done, because all processes ended by themselves.
     """
     names = tuple(schedulers)
     if isinstance(schedulers, str) or not names or len(set(names)) < len(names):
@@ -256,17 +260,23 @@ def compare(
         raise InputError("workload: with processes, a function that returns it expected, got a Workload")
     extra = mapping("options", {} if options is None else options)
     jobs = [(workload, name, seed, until, extra) for seed in chosen for name in names]
-    outcomes = []
-    for outcome in each_in_a_process(_run, jobs, processes, stopped) if processes else _here(jobs, stopped):
-        outcomes.append(outcome)
-        if said is not None:
-            said(outcome, len(outcomes), len(jobs))
+    outcomes: list[Outcome] = []
+    lost = ""
+    try:
+        for outcome in each_in_a_process(_run, jobs, processes, stopped) if processes else _here(jobs, stopped):
+            outcomes.append(outcome)
+            if said is not None:
+                said(outcome, len(outcomes), len(jobs))
+    except ChildProcessError as error:
+        if not outcomes:
+            raise
+        lost = str(error)
     place = {(seed, name): i for i, (_, name, seed, _, _) in enumerate(jobs)}
     outcomes.sort(key=lambda run: place[run.seed, run.scheduler])
     facts = {
         name: str(value) if isinstance(value, PowerModel | NetworkModel) else value for name, value in extra.items()
     }
-    return Comparison(names, chosen, tuple(outcomes), {"until": until, **facts})
+    return Comparison(names, chosen, tuple(outcomes), {"until": until, **facts}, lost)
 
 
 _Job = tuple[Workload | Callable[[int], Workload], str, int, float | None, Mapping[str, Any]]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
@@ -16,6 +18,9 @@ __all__ = ["each_in_a_process"]
 _PAUSE = 0.1
 """Seconds between two questions whether to stop."""
 
+_TRIES = 3
+"""Of a job whose process ends by itself."""
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
@@ -24,6 +29,8 @@ def each_in_a_process(
     run: Callable[[Job], Result], jobs: Sequence[Job], processes: int, stopped: Callable[[], bool]
 ) -> Iterator[Result]:
     """Yield ``run(job)`` for each job as it is done, jobs begun in their order; processes are new, and ended at the end.
+
+    A process that ends by itself, such as by the kernel's want of memory, is replaced, and its job begins again.
 
     Parameters
     ----------
@@ -40,22 +47,31 @@ def each_in_a_process(
     Exception
         What `run` raises, if it is a `FlowschedError` or `ImportError`; others become RuntimeError.
     ChildProcessError
-        A process ended by itself.
+        Processes ended by themselves at each of `_TRIES` tries of a job; all other jobs are done by then.
     """
     context = multiprocessing.get_context("spawn")
-    left = list(enumerate(jobs))[::-1]
+    left = list(range(len(jobs)))[::-1]
+    tries, codes = Counter[int](), list[int | None]()
     at: dict[Connection, tuple[SpawnProcess, int]] = {}
     begun: list[SpawnProcess] = []
+
+    def begin() -> None:
+        """Start one more process, on the next job."""
+        here, there = context.Pipe()
+        process = context.Process(target=_work, args=(there, run), daemon=True)
+        _start_deaf(process)
+        begun.append(process)
+        there.close()
+        give(here, process)
+
+    def give(connection: Connection, process: SpawnProcess) -> None:
+        at[connection] = process, left.pop()
+        with suppress(OSError):  # it has ended, which is seen when its answer is received
+            connection.send(jobs[at[connection][1]])
+
     try:
         for _ in range(min(processes, len(jobs))):
-            here, there = context.Pipe()
-            process = context.Process(target=_work, args=(there, run), daemon=True)
-            _start_deaf(process)
-            begun.append(process)
-            there.close()
-            number, job = left.pop()
-            here.send(job)
-            at[here] = process, number
+            begin()
         while at and not stopped():
             for connection in wait(list(at), _PAUSE):
                 assert isinstance(connection, Connection)
@@ -64,16 +80,23 @@ def each_in_a_process(
                     done, result = connection.recv()
                 except (EOFError, OSError):
                     process.join()
-                    raise ChildProcessError(
-                        f"a process of the comparison ended, exit code {process.exitcode}"
-                    ) from None
+                    connection.close()
+                    tries[number] += 1
+                    if tries[number] < _TRIES:
+                        left.append(number)
+                    else:
+                        codes.append(process.exitcode)
+                    if left:
+                        begin()
+                    continue
                 if not done:
                     raise result
                 if left:
-                    number, job = left.pop()
-                    connection.send(job)
-                    at[connection] = process, number
+                    give(connection, process)
                 yield result
+        if codes:
+            code = ", ".join(sorted(set(map(str, codes))))
+            raise ChildProcessError(f"processes of {len(codes)} runs ended at {_TRIES} tries each, exit code {code}")
     finally:
         for process in begun:
             process.terminate()

@@ -49,14 +49,14 @@ _WRAPPER = """
 exec 3>&2 2>/dev/null
 read -r go || exit 125
 trap : TERM
-"$@" </dev/null 2>&3 3>&-
+(exec "$@" </dev/null 2>&3 3>&-)
 status=$?
 echo "$status" >>"$0"
 exit "$status"
 """
 """Waits to be released, runs its arguments, and appends their exit status to a file.
 
-It calls no program, so that its environment does not matter.  It outlives a SIGTERM, so that the command has its time to end.
+It calls no program, so that its environment does not matter, and what it says itself, such as "Killed", goes nowhere.  It outlives a SIGTERM, so that the command has its time to end.
 """
 
 _ENTER = """
