@@ -110,7 +110,7 @@ class World:
                 if active.run.machine == machine and active.since < math.inf
             ]
             assert room.taken[0] == 1e6 * sum(self.demand.get(task, 1) for task in those)
-            assert 0 <= room.taken[0] - room.left[0]
+            assert room.taken[0] - room.left[0] >= 0
             assert room.taken[0] - room.left[0] <= room.capacity[0] or machine in self.smaller
             assert len(room.since) == len(those) - sum(
                 active.left for active in dispatch.runs.by_number.values() if active.run.machine == machine

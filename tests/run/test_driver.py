@@ -335,9 +335,7 @@ def test_what_was_committed_and_not_started_is_started_by_the_successor(tmp_path
 
 
 @pytest.mark.parametrize("names", [["odd"], ["odd", "good"]])
-def test_a_driver_says_which_machines_it_cannot_take(
-    names: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_driver_says_which_machines_it_cannot_take(names: list[str], caplog: pytest.LogCaptureFixture) -> None:
     closed: list[str] = []
 
     class Odd(FakeExecutor):
