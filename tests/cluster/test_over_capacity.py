@@ -170,6 +170,9 @@ def lived(seed: int, steps: int, folder: Path | None = None) -> Counter[str]:
             check_books(sched)
             for name in begun:
                 assert not books.is_over(name), (seed, name, books.left(name))
+            graceful = sched.policy.preemption is not None and sched.policy.preemption.graceful
+            for victim, why in rnd.preemptions.items():
+                assert graceful or why.by in rnd.placements or why.by in rnd.migrations, (seed, victim)
             met["starts"] += len(begun)
             met["preempted"] += len(rnd.preemptions)
     if folder is not None:
