@@ -58,12 +58,21 @@ class Books:
                 name = random.choice(machines)
                 capacity = self._kind(name)
                 slots = self.slots[name] = self.slots[name] if random.random() < 0.7 else random.randrange(4)
-                return [fs.MachineUpdated(name, capacity, random.choice([None, "r"]), random.choice([None, {"a": "b"}]), slots)]
+                return [
+                    fs.MachineUpdated(
+                        name, capacity, random.choice([None, "r"]), random.choice([None, {"a": "b"}]), slots
+                    )
+                ]
             case "j":
-                tasks = [fs.Task(f"t{self.count}.{i}", random.choice(DEMANDS), duration=random.choice([None, 5.0])) for i in range(random.randint(1, 5))]
+                tasks = [
+                    fs.Task(f"t{self.count}.{i}", random.choice(DEMANDS), duration=random.choice([None, 5.0]))
+                    for i in range(random.randint(1, 5))
+                ]
                 self.demand |= {task.id: dict(task.demand) for task in tasks}
                 gang = random.choice([None, None, None, min(2, len(tasks))])
-                return [fs.JobSubmitted(f"j{self.count}", tasks, random.choice(["ann", "bob"]), random.randrange(3), gang)]
+                return [
+                    fs.JobSubmitted(f"j{self.count}", tasks, random.choice(["ann", "bob"]), random.randrange(3), gang)
+                ]
             case "c" if running:
                 over = random.sample(running, min(len(running), random.randint(1, 2)))
                 kind = random.choice([fs.TaskCompleted, fs.TaskFailed, fs.TaskRemoved])
@@ -89,7 +98,11 @@ class Books:
     def _kind(self, name: str) -> dict[str, int]:
         random = self.random
         self.slots.setdefault(name, random.choice([None, None, 3]))
-        self.capacity[name] = {"cpu": random.choice([0, 1, 2, 4, 8]), "mem": random.choice([0, 1, 4]), "gpu": random.choice([0, 1, 2, 4])}
+        self.capacity[name] = {
+            "cpu": random.choice([0, 1, 2, 4, 8]),
+            "mem": random.choice([0, 1, 4]),
+            "gpu": random.choice([0, 1, 2, 4]),
+        }
         return {resource: amount for resource, amount in self.capacity[name].items() if amount}
 
     def read(self, cluster: Any) -> None:
@@ -135,7 +148,11 @@ def lived(seed: int, steps: int, folder: Path | None = None) -> Counter[str]:
                 assert all(cluster.fits(task, [name]).tolist() == [0] for task in waiting[:3])
                 met["idle slot"] += slots is None or slots > 0
         if random.random() < 0.1:
-            others = [sched.copy(), fs.Scheduler.restore(sched.snapshot(), make()), fs.Scheduler.import_state(text(sched))]
+            others = [
+                sched.copy(),
+                fs.Scheduler.restore(sched.snapshot(), make()),
+                fs.Scheduler.import_state(text(sched)),
+            ]
             for other in others:
                 check_books(other)
                 assert text(other) == text(sched)
@@ -153,6 +170,9 @@ def lived(seed: int, steps: int, folder: Path | None = None) -> Counter[str]:
             check_books(sched)
             for name in begun:
                 assert not books.is_over(name), (seed, name, books.left(name))
+            graceful = sched.policy.preemption is not None and sched.policy.preemption.graceful
+            for victim, why in rnd.preemptions.items():
+                assert graceful or why.by in rnd.placements or why.by in rnd.migrations, (seed, victim)
             met["starts"] += len(begun)
             met["preempted"] += len(rnd.preemptions)
     if folder is not None:
@@ -184,7 +204,10 @@ def test_the_lives_meet_what_they_are_for() -> None:
 def machine_of_six(policy: fs.Policy | None = None) -> fs.Scheduler:
     """Six tasks of one core run on a machine that has become one of four cores, and two more wait."""
     sched = fs.Scheduler(policy, resources=("cpu", "mem"))
-    sched.apply(fs.MachineAdded("m", {"cpu": 8, "mem": 8}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(6)], priority=5))
+    sched.apply(
+        fs.MachineAdded("m", {"cpu": 8, "mem": 8}),
+        fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(6)], priority=5),
+    )
     sched.commit(sched.schedule(0.0))
     sched.apply(fs.MachineUpdated("m", {"cpu": 4, "mem": 8}))
     return sched
@@ -192,7 +215,10 @@ def machine_of_six(policy: fs.Policy | None = None) -> fs.Scheduler:
 
 def test_a_better_task_makes_others_leave_until_all_fits() -> None:
     sched = machine_of_six(fs.Policy(preemption=fs.PreemptionCost()))
-    sched.apply(fs.JobSubmitted("mem", [fs.Task("mem", {"mem": 1})], priority=9), fs.JobSubmitted("best", [fs.Task("best", {"cpu": 2})]))
+    sched.apply(
+        fs.JobSubmitted("mem", [fs.Task("mem", {"mem": 1})], priority=9),
+        fs.JobSubmitted("best", [fs.Task("best", {"cpu": 2})]),
+    )
     rnd = sched.schedule(1.0)
     assert rnd.placements["best"] == "m" and len(rnd.preemptions) == 4
     sched.commit(rnd)
@@ -212,7 +238,9 @@ def test_what_asks_for_nothing_that_lacks_waits_as_well() -> None:
 def test_a_machine_beyond_its_slots_keeps_its_runs_in_the_flow() -> None:
     """Otherwise the flow would send them elsewhere, in the way of tasks that wait."""
     sched = fs.Scheduler(resources=("cpu",))
-    sched.apply(fs.MachineAdded("m", {"cpu": 8}, slots=6), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(7)]))
+    sched.apply(
+        fs.MachineAdded("m", {"cpu": 8}, slots=6), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(7)])
+    )
     sched.commit(sched.schedule(0.0))
     sched.apply(fs.MachineUpdated("m", slots=2), fs.MachineAdded("n", {"cpu": 8}, slots=2))
     sched.apply(fs.JobSubmitted("worse", [fs.Task("worse", {"cpu": 1})], priority=9))
@@ -247,8 +275,13 @@ def test_what_an_import_would_refuse_cannot_come_to_be(monkeypatch: pytest.Monke
         count, name = random.randrange(16), random.randrange(8)
         machines = [fs.MachineAdded((step, i), {"gpu": count}) for i in range(random.randrange(3))]
         known = name in sched.cluster.machines
-        events = [*machines, fs.MachineUpdated(name, {"gpu": count}) if known else fs.MachineAdded(name, {"gpu": count})]
-        events += [fs.MachineRemoved(one) for one in random.sample([*sched.cluster.machines], len(sched.cluster.machines) // 3)]
+        events = [
+            *machines,
+            fs.MachineUpdated(name, {"gpu": count}) if known else fs.MachineAdded(name, {"gpu": count}),
+        ]
+        events += [
+            fs.MachineRemoved(one) for one in random.sample([*sched.cluster.machines], len(sched.cluster.machines) // 3)
+        ]
         before = text(sched)
         try:
             sched.apply(*events, atomic=True)

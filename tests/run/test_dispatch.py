@@ -37,6 +37,7 @@ class World:
         self.tasks: list[Hashable] = []
         self.jobs = 0
         self.job_of: dict[Hashable, Hashable] = {}
+        self.smaller: set[Hashable] = set()  # machines that became so while they were in use
 
     def machine(self, name: str, cpus: float = 4) -> None:
         self.executor.machines[name] = cpus
@@ -101,7 +102,7 @@ class World:
                 roomless.add(machine)
             elif active.held:
                 assert machine in busy or active.run.task in dispatch.runs.stopping
-        assert roomless <= dispatch.ahead._beyond
+        assert roomless <= dispatch.ahead._beyond | self.smaller
         for machine, room in dispatch.ahead._rooms.items():
             those = [
                 active.run.task
@@ -109,12 +110,14 @@ class World:
                 if active.run.machine == machine and active.since < math.inf
             ]
             assert room.taken[0] == 1e6 * sum(self.demand.get(task, 1) for task in those)
-            assert 0 <= room.taken[0] - room.left[0] <= room.capacity[0]
+            assert room.taken[0] - room.left[0] >= 0
+            assert room.taken[0] - room.left[0] <= room.capacity[0] or machine in self.smaller
             assert len(room.since) == len(those) - sum(
                 active.left for active in dispatch.runs.by_number.values() if active.run.machine == machine
             )
             assert (
                 machine in dispatch.ahead._beyond
+                or machine in dispatch.refused
                 or cluster.machines[machine].machine.capacity["cpu"] == self.executor.machines[machine]
             )
         assert set(cluster.jobs) == {self.job_of[task] for task in dispatch.work}
@@ -145,7 +148,7 @@ class World:
 
 STEP = st.tuples(
     st.sampled_from(
-        "submit submit urgent gang limited cancel round round round machine remove fail vanish begin leave leave end end failed lost stopped "
+        "submit submit urgent gang limited cancel round round round machine shrink shrink odd remove fail vanish begin leave leave end end failed lost stopped "
         "swallow late repeat unknown refuse wait".split()
     ),
     st.integers(0, 7),
@@ -180,6 +183,14 @@ def test_histories(steps: list[tuple[str, int]], ahead: float, holding: bool) ->
                 world.machine(f"m{i % 3}")
             case "machine":  # told twice
                 world.hear(fs.MachineAdded(f"m{i % 3}", {"cpu": executor.machines[f"m{i % 3}"]}))
+            case "shrink" if f"m{i % 3}" in executor.machines:
+                executor.machines[f"m{i % 3}"] = 1 + i % 4
+                world.smaller.add(f"m{i % 3}")
+                world.hear(fs.MachineUpdated(f"m{i % 3}", {"cpu": 1 + i % 4}))
+            case "odd":  # a description that the scheduler cannot take
+                one = world.dispatch.scheduler.cluster.machines.get(f"m{i % 3}")
+                world.hear((fs.MachineAdded, fs.MachineUpdated)[i % 2](f"m{i % 3}", {"disk": 1}))
+                assert one is None or one.failed or one.drained
             case "remove" | "fail":
                 executor.lose(f"m{i % 3}")
                 world.hear((fs.MachineRemoved if what == "remove" else fs.MachineFailed)(f"m{i % 3}"))
@@ -410,6 +421,55 @@ def test_a_machine_that_is_refused_is_counted() -> None:
     world.hear(fs.MachineAdded("m0", {"cpu": -1}))
     world.hear(fs.MachineRemoved("m9"))
     assert world.dispatch.stats == Counter(refused=1, stale=1)
+
+
+def test_a_description_that_is_refused_is_kept_and_tried_again() -> None:
+    world = World()
+    machines = world.dispatch.scheduler.cluster.machines
+    world.hear(fs.MachineAdded("odd", {"disk": 1}, "r", slots=3))
+    with pytest.raises(fs.InputError, match="all machines are refused: machine 'odd'.*'disk'"):
+        world.dispatch.check_machines()
+    world.machine("m0")
+    world.dispatch.check_machines()
+    world.executor.machines["odd"] = 2
+    world.hear(fs.MachineUpdated("odd", labels={"a": "b"}))  # of the same odd capacity
+    assert [*machines] == ["m0"] and [*world.dispatch.refused] == ["odd"]
+    world.hear(fs.MachineUpdated("odd", {"cpu": 2}))
+    told = machines["odd"].machine
+    assert (told.rack, told.slots, told.labels, told.capacity) == ("r", 3, {"a": "b"}, {"cpu": 2})
+    assert not world.dispatch.refused
+    names = world.submit(5)
+    world.round()
+    world.hear(fs.MachineUpdated("m0", {"cpu": float("nan")}))
+    assert machines["m0"].drained and len(world.executor.running) == 5
+    world.executor.machines["m0"] = 3
+    world.smaller.add("m0")
+    world.hear(fs.MachineUpdated("m0", {"cpu": 3}))
+    assert not machines["m0"].drained and not world.dispatch.refused and names
+    world.hear(fs.UsageSampled("nobody", {"cpu": 1}))
+    world.hear(fs.MachineDrained("m7")), world.hear(fs.MachineUpdated("m7"))
+    assert world.dispatch.stats["refused"] == 4 and world.dispatch.stats["stale"] == 2
+
+
+def test_what_is_adopted_may_be_more_than_a_machine_has() -> None:
+    world = World()
+    world.machine("m0", 6)
+    world.submit(8)
+    world.round()
+    before = [Run(number, run.task, run.machine) for number, run in world.executor.running.items()]
+    world.executor.machines["m0"] = 4
+    world.smaller.add("m0")
+    work, world.dispatch = world.dispatch.work, Dispatcher(fs.Scheduler(resources=("cpu",)), world.executor, ahead=0.0)
+    tasks = [fs.Task(name, {"cpu": 1}) for name in work]
+    world.dispatch.submit(fs.JobSubmitted(1, tasks), work.values())
+    world.dispatch.recover([fs.MachineAdded("m0", {"cpu": 4})], before, 5.0)
+    world.check()
+    assert len(world.dispatch.running()) == 6 and not world.executor.asked
+    for left in (5, 4, 4):
+        world.hear(world.executor.end(next(iter(world.executor.running)), "ended"))
+        world.round()
+        assert len(world.executor.running) == left
+    world.finish()
 
 
 @pytest.mark.parametrize("known", [True, False])

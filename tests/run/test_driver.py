@@ -12,7 +12,7 @@ import pytest
 from executors import FakeExecutor, run_fake
 
 import flowsched as fs
-from flowsched.run import Driver, Ended, Stopped, TaskLostError
+from flowsched.run import Driver, Ended, Run, Stopped, TaskLostError, Told
 
 
 def cluster(**machines: float) -> FakeExecutor:
@@ -332,3 +332,33 @@ def test_what_was_committed_and_not_started_is_started_by_the_successor(tmp_path
             assert await future == "result of a0"
 
     run_fake(main)
+
+
+@pytest.mark.parametrize("names", [["odd"], ["odd", "good"]])
+def test_a_driver_says_which_machines_it_cannot_take(names: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[str] = []
+
+    class Odd(FakeExecutor):
+        async def open(self, tell: Callable[[Told], None]) -> list[Run]:
+            for name in names:
+                tell(fs.MachineAdded(name, {"cpu": 1, "mem": 1} if name == "odd" else {"cpu": 1}))
+            return []
+
+        async def close(self) -> None:
+            closed.append("closed")
+
+    async def main() -> None:
+        async with Driver(fs.Scheduler(resources=("cpu",)), Odd()) as driver:
+            assert [*driver.refused] == ["odd"] and "'mem'" in driver.refused["odd"]
+            driver.tell(fs.MachineUpdated("odd", {"cpu": 1}), fs.MachineRemoved("good"))
+            await asyncio.sleep(0.02)
+            assert not driver.refused
+            driver.tell(fs.MachineUpdated("odd", {"disk": 1}))
+            with pytest.raises(fs.InputError, match="all machines are refused: machine 'odd'.*'disk'"):
+                await driver.drained()
+            with pytest.raises(fs.InputError, match="'disk'"):
+                driver.submit(fs.JobSubmitted("j", [fs.Task("t")]), {"t": None})
+
+    with pytest.raises(fs.InputError, match="all machines are refused: machine 'odd'.*'(mem|disk)'"):
+        run_fake(main)
+    assert closed == ["closed"] and "machine 'odd' takes no tasks" in caplog.text

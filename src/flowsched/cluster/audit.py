@@ -90,7 +90,18 @@ def _machines(cluster: Cluster) -> None:
     gone = cluster._changes.gone
     _indices(inventory._rows, [*rows, *gone], "rows")
     count = inventory.rows
-    for name in ("capacity", "free", "first_device", "num_devices", "slots", "running", "usable", "over", "version", "running_at"):
+    for name in (
+        "capacity",
+        "free",
+        "first_device",
+        "num_devices",
+        "slots",
+        "running",
+        "usable",
+        "over",
+        "version",
+        "running_at",
+    ):
         _must(len(getattr(inventory, name)) >= count, f"inventory.{name} is too short")
     width = len(cluster.resources.names)
     _must(inventory.resources is cluster.resources, "the inventory has other resources")
@@ -311,7 +322,7 @@ def _changes(cluster: Cluster) -> None:
 def _inventory(cluster: Cluster, running: _Columns) -> None:
     """Made anew from the records, they must be the same."""
     inventory, fresh = cluster.inventory, Inventory(cluster.resources)
-    fresh.rule, g = inventory.rule, cluster.resources.device_index
+    fresh.rule = inventory.rule
     for priority in inventory.levels:  # numbered in the order in which they were met
         fresh._classes._free = [0]
         fresh.add_class(np.zeros(len(cluster.resources.names), np.int64), {}, priority)
@@ -343,11 +354,11 @@ def _inventory(cluster: Cluster, running: _Columns) -> None:
             f"inventory.{name} is not what the records tell",
         )
     # What tasks had of devices beyond those of a machine may have left positions behind.
-    index = np.array(rows, np.int64)
-    longer = inventory.num_devices[index] - fresh.num_devices[index]
-    alike, others = index[longer == 0], index[longer > 0].tolist()
-    same = np.array_equal(inventory.rooms_in_line(alike), fresh.rooms_in_line(alike)) and bool((longer >= 0).all())
-    for row in others if same else ():
+    at = np.array(rows, np.int64)
+    longer = inventory.num_devices[at] - fresh.num_devices[at]
+    same = np.array_equal(inventory.rooms_in_line(at[longer == 0]), fresh.rooms_in_line(at[longer == 0]))
+    same = same and bool((longer >= 0).all())
+    for row in at[longer > 0].tolist() if same else ():
         same = same and np.array_equal(np.trim_zeros(inventory.rooms(row), "b"), np.trim_zeros(fresh.rooms(row), "b"))
     _must(same, "inventory.devices is not what the records tell")
     levels = len(inventory.levels)

@@ -88,7 +88,11 @@ class MachineAdded(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineUpdated(Event):
-    """Some properties of a machine change; None leaves one as it is.  Ends a drain (`MachineDrained`)."""
+    """Some properties of a machine change; None leaves one as it is.  Ends a drain (`MachineDrained`).
+
+    What is told is taken, also where the tasks that run there now take more than the new capacity, slots or devices.  The
+    machine is over its capacity then: its tasks go on, and nothing starts there until all of what runs fits again.
+    """
 
     id: Hashable
     capacity: Mapping[str, float] | Sequence[float] | None = None
@@ -142,7 +146,11 @@ class TaskSubmitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted(Event):
-    """A task already runs on a machine (adopted: the scheduler did not place it).  With `run` it only confirms a start."""
+    """A task already runs on a machine (adopted: the scheduler did not place it).  With `run` it only confirms a start.
+
+    It is taken although the machine is full, drained, or closed to the task by labels, affinity or constraints; see
+    `MachineUpdated` for a machine over its capacity.  Without `devices` it gets those of which most is free.
+    """
 
     task: Hashable
     machine: Hashable

@@ -19,8 +19,8 @@ import numpy as np
 
 from flowsched.boundary.validate import check_id, number, ordered, quoted, truth, whole
 from flowsched.cluster._records import settle
-from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.inventory import MOST_IN_ALL
+from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import LARGEST, MICRO, MOST_DEVICES, MOST_USED, Job, Machine, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster

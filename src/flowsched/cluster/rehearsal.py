@@ -35,6 +35,7 @@ _Thing = TypeVar("_Thing")
 
 Names = dict[Hashable, None]
 
+
 def take_part(small: TaskEvents, whole: TaskEvents, events: Sequence[ev.Event]) -> None:
     """Give an empty cluster the part of another one on which it depends whether it takes these events.
 

@@ -129,8 +129,12 @@ class TaskEvents(MachineEvents):
         # It has started, whatever room there is, and whatever the constraints of the policy say.
         cls, row, inventory = task.group.cls.index, machine.row, self.inventory
         count, used = inventory.num_asked(cls), inventory.used(row)
-        if count > MOST_DEVICES or any(have + amount > MOST_USED for have, amount in zip(used, task.group.cls.demand.tolist(), strict=True)):
-            raise InputError(f"task {event.task!r}: no machine can hold it, or not beside what runs on {event.machine!r}")
+        if count > MOST_DEVICES or any(
+            have + amount > MOST_USED for have, amount in zip(used, task.group.cls.demand.tolist(), strict=True)
+        ):
+            raise InputError(
+                f"task {event.task!r}: no machine can hold it, or not beside what runs on {event.machine!r}"
+            )
         if given is None:
             devices = inventory.devices_for(row, cls)
             devices = inventory.devices_beyond(row, cls) if devices is None else devices

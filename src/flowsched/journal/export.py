@@ -79,7 +79,7 @@ What is not in it
 
 Versions
 --------
-* 1.6: ``gang``.
+* 1.6: ``gang``; what runs on a machine may be more than it has.
 * 1.5: ``owner`` of stops.
 * 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class, ``stops``.
 * 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.

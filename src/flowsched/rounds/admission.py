@@ -22,7 +22,7 @@ from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
 from flowsched.cluster._records import untouched
-from flowsched.cluster.records import Group, JobRecord, TaskRecord
+from flowsched.cluster.records import Group, JobRecord, Placement, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
 from flowsched.rounds.contest import Contest, contest
@@ -248,11 +248,7 @@ class AdmissionCheck:
         before = self.transaction.before.get(task)
         cls = task.group.cls
         inventory = self.cluster.inventory
-        if (
-            before is not None
-            and before.place is not None
-            and inventory.admits(before.place.row, cls.index, before.place.devices)
-        ):
+        if before is not None and before.place is not None and self._may_return(task, before.place):
             self.transaction.restore(task)  # a victim need not go after all
             return True
         devices = inventory.pick(row, cls.index)
@@ -310,7 +306,7 @@ class AdmissionCheck:
             assert place is not None
             if (
                 victim.place is None
-                and self.cluster.inventory.admits(place.row, victim.group.cls.index, place.devices)
+                and self._may_return(victim, place)
                 and (self.quotas is None or self.quotas.take(victim.group, 1))
             ):
                 self.transaction.restore(victim)
@@ -318,6 +314,22 @@ class AdmissionCheck:
             else:
                 others.append(victim)
         return others
+
+    def _may_return(self, task: TaskRecord, place: Placement) -> bool:
+        """Return True if a task that has stopped may run where it ran before the round.
+
+        There is no room for it on a machine that was over its capacity; but all is as before unless others have come there.
+        """
+        inventory, cls = self.cluster.inventory, task.group.cls.index
+        if inventory.admits(place.row, cls, place.devices):
+            return True
+        others = self.cluster.by_row[place.row].tasks
+        return (
+            inventory.rule is None
+            and not any(map(self._moved, others))
+            and inventory.affinity.admits(place.row, cls)
+            and (not inventory.constraints or inventory.permits(place.row, cls))
+        )
 
     def take_back(self) -> None:
         """Undo all that the round has tried."""
