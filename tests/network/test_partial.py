@@ -210,6 +210,12 @@ def test_hidden_ids_are_nobodys():
         net.add_arcs([0, 0], [1, hidden], 1, 1)
     with pytest.raises(fs.InputError, match=r"arcs\[1\]: no arc 1"):
         net.set_cost([0, 1], [4, 4])
+    for read in (net.supply, net.potential):
+        with pytest.raises(fs.InputError, match=rf"nodes\[1\]: no node {hidden}"):
+            read([0, hidden])
+    for read in (net.flow, net.cost, net.capacity, net.tail, net.head, net.reduced_cost):
+        with pytest.raises(fs.InputError, match=r"arcs\[1\]: no arc 1"):
+            read([0, 1])
     assert net.cost().tolist() == [1]
     assert net.solve(partial=True).cost == 5
 

@@ -49,12 +49,14 @@ class NetworkData:
         """Return ids for the kernel, which takes None for all."""
         if arcs is None:
             return None if self._slack is None else self.arcs()
-        return chosen("arcs", arcs, self.arcs)
+        ids = chosen("arcs", arcs, self.arcs)
+        return ids if self._slack is None else self._slack.refuse("arcs", ids)
 
     def _node_ids(self, nodes: ArrayLike | None) -> Int64Array | None:
         if nodes is None:
             return None if self._slack is None else self.nodes()
-        return chosen("nodes", nodes, self.nodes)
+        ids = chosen("nodes", nodes, self.nodes)
+        return ids if self._slack is None else self._slack.refuse("nodes", ids)
 
     # -- names -----------------------------------------------------------------------------------------------
 

@@ -194,6 +194,12 @@ class Slack:
         with self._guard:
             return arcs[~self._hides(arcs)]
 
+    def refuse(self, name: str, ids: Int64Array) -> Int64Array:
+        """Return ids of ``nodes`` or ``arcs``; InputError if one of them is not the caller's."""
+        with self._guard:
+            self._refuse(name, ids)
+            return ids
+
     def hidden(self) -> Int64Array:
         """Return the slack's node, if it is in the network."""
         with self._guard:
@@ -219,15 +225,17 @@ class Slack:
         return hidden
 
     def _refuse_hidden(self, change: str, given: tuple[Int64Array, ...]) -> None:
-        if change in ("set_supply", "remove_nodes", "add_arcs"):
-            for name, ids in zip(("tail", "head") if change == "add_arcs" else ("nodes",), given, strict=False):
-                if (ids == self.node).any():
-                    raise InputError(f"{name}[{int(np.argmax(ids == self.node))}]: no node {self.node}")
+        if change == "add_arcs":
+            self._refuse("tail", given[0])
+            self._refuse("head", given[1])
         elif change != "add_nodes":
-            hidden = self._hides(given[0])
-            if hidden.any():
-                i = int(np.argmax(hidden))
-                raise InputError(f"arcs[{i}]: no arc {given[0][i]}")
+            self._refuse("nodes" if change in ("set_supply", "remove_nodes") else "arcs", given[0])
+
+    def _refuse(self, name: str, ids: Int64Array) -> None:
+        hidden = self._hides(ids) if name == "arcs" else ids == self.node
+        if hidden.any():
+            i = int(np.argmax(hidden))
+            raise InputError(f"{name}[{i}]: no {'arc' if name == 'arcs' else 'node'} {ids[i]}")
 
     def _remove(self) -> None:
         self._whole = False
