@@ -53,7 +53,7 @@ REFUSED: list[Any] = [
     fs.TaskCompleted("t0", time="x"), fs.TaskCompleted(NONE, time=1.0), fs.TaskFailed("t4"), fs.TaskRemoved("nobody"),  # type: ignore[arg-type]
     fs.TaskStarted("t0", "n", time=1e9), fs.TaskStarted("nobody", "n"), fs.TaskStarted("t4", NONE), fs.JobRemoved(NONE),
     fs.JobSubmitted("j", [fs.Task("t9", {"cpu": 1})]), fs.MachineAdded("m", {"cpu": 1}), fs.MachineFailed("nowhere"),
-    fs.MachineFailed("m", time=math.inf), fs.MachineFailed(NONE), fs.MachineUpdated("m", {"cpu": 0.1, "mem": 0.1}),
+    fs.MachineFailed("m", time=math.inf), fs.MachineFailed(NONE), fs.MachineUpdated("m", {"cpu": -0.1, "mem": 0.1}),
     fs.UsageSampled("nobody", {"cpu": 1}, time=1.0), fs.UsageSampled(NONE, {"cpu": 1}), fs.UsageSampled("t0", {"disk": 1}),
     fs.UsageSampled("t0", {"cpu": math.nan}, time=1.0), fs.UsageSampled("t0", {"cpu": -1}), fs.UsageSampled("t0", NONE),
     fs.UsageSampled("t0", {"cpu": 1}, 2.0, time=1.0), fs.UsageSampled("t0", {"cpu": 1}, time=math.inf),

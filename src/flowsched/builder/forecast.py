@@ -71,7 +71,7 @@ def room_now(cluster: Cluster, classes: Sequence[int], rows: Ints) -> Ints:
     inventory = cluster.inventory
     fits, why = inventory.room(np.array(classes, np.int64), rows)
     fits[why & SLOTS > 0] = 0
-    return np.minimum(fits, inventory.slots[rows] - inventory.running[rows])
+    return np.minimum(fits, np.maximum(inventory.slots[rows] - inventory.running[rows], 0))
 
 
 def ends(cluster: Cluster, tasks: Ints, now: float) -> NDArray[np.float64]:
@@ -220,7 +220,9 @@ class Forecast:
         share = self._share(cls)
         if share and devices is not None:
             each = (
-                (devices // share).sum(axis=1) if share < MICRO else (devices == MICRO).sum(axis=1) // (share // MICRO)
+                (np.maximum(devices, 0) // share).sum(axis=1)
+                if share < MICRO
+                else (devices == MICRO).sum(axis=1) // (share // MICRO)
             )
             fits = np.minimum(fits, each)
         fits[~able] = 0
