@@ -276,7 +276,9 @@ class Builder:
         reservations = self.reservations
         reservations.short = dict.fromkeys(waiting)
         if reservations.entitled:
-            reservations.entitled = {job: most for job, most in reservations.entitled.items() if job in reservations.short}
+            reservations.entitled = {
+                job: most for job, most in reservations.entitled.items() if job in reservations.short
+            }
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is set anew in the next update."""

@@ -211,7 +211,9 @@ def _rows(engine: Engine) -> Iterator[Line]:
     for job, short, bounds, room in builder.reservations.remember_gangs():
         line = {"is": "gang", "job": _plain(job.job.id)} | _wanted(short=short, bounds=list(bounds or ()))
         kept = [] if room is None else [(row, cls, n) for row, tasks in room.rows.items() for cls, n in tasks.items()]
-        if room is not None and all(row in cluster.by_row and cluster.by_class.get(cls.index) is cls for row, cls, _ in kept):
+        if room is not None and all(
+            row in cluster.by_row and cluster.by_class.get(cls.index) is cls for row, cls, _ in kept
+        ):
             line["keeps"] = [[_plain(cluster.by_row[row].id), numbers[cls.index], count] for row, cls, count in kept]
             tried = [_plain(cluster.by_row[row].id) for row in room.tried if row in cluster.by_row]
             line |= {"until": room.until} | _wanted(timed=room.timed, tried=tried)
