@@ -71,7 +71,8 @@ def room_now(cluster: Cluster, classes: Sequence[int], rows: Ints) -> Ints:
     inventory = cluster.inventory
     fits, why = inventory.room(np.array(classes, np.int64), rows)
     fits[why & SLOTS > 0] = 0
-    return np.minimum(fits, np.maximum(inventory.slots[rows] - inventory.running[rows], 0))
+    room: Ints = np.minimum(fits, np.maximum(inventory.slots[rows] - inventory.running[rows], 0))
+    return room
 
 
 def ends(cluster: Cluster, tasks: Ints, now: float) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 
-__all__ = ["GangReservation", "Reservation", "Reservations", "Window"]
+__all__ = ["GangReservation", "Reservation", "Reservations", "Terms", "Window"]
 
 Ints = NDArray[np.int64]
 
@@ -70,6 +70,9 @@ class GangReservation:
     rows: Plan
     tried: dict[int, None] = field(default_factory=dict)
 
+
+Terms = list[tuple[TaskClass | JobRecord, tuple[int, ...], float]]
+"""For whom something is kept, on which rows and until when."""
 
 Standing = tuple[int, int]
 """Priority and turn: the less, the better."""
@@ -220,22 +223,28 @@ class Reservations(Columns):
 
     def time_tells(self, now: float) -> bool:
         """Return whether a machine has been kept for long enough."""
-        return any(now >= hold.until for hold in (*self._holds.values(), *self._rooms.values()))
+        return any(now >= until for until in self._times())
 
-    def terms(self) -> list[tuple[TaskClass | JobRecord, tuple[int, ...], float]]:
+    def terms(self) -> Terms:
         """Return what is kept: for whom, rows and until when; all times that are over are alike for a gang."""
         if not (self._holds or self._rooms):
             return []
         now = self._now
-        found: list[tuple[TaskClass | JobRecord, tuple[int, ...], float]] = []
+        found: Terms = []
         found += [(cls, (hold.row,), hold.until) for cls, hold in self._holds.items()]
-        found += [(job, tuple(room.rows), max(room.until, now)) for job, room in self._rooms.items()]
+        found += [(job, tuple(room.rows), room.until if room.until > now else -inf) for job, room in self._rooms.items()]
         return found
 
     def due(self, now: float) -> float:
         """Return when a machine will have been kept for long enough, of those for which that is to come."""
-        holds = (*self._holds.values(), *self._rooms.values())
-        return min((hold.until for hold in holds if hold.until > now), default=inf)
+        return min((until for until in self._times() if until > now), default=inf)
+
+    def _times(self) -> Iterator[float]:
+        """Yield the times until which something is kept."""
+        for hold in self._holds.values():
+            yield hold.until
+        for room in self._rooms.values():
+            yield room.until
 
     def remember(self) -> Iterator[tuple[TaskClass, int, float, list[int]]]:
         """Class, row that is kept for it (-1 without one), until when, and rows tried, for `resume`."""
@@ -256,9 +265,9 @@ class Reservations(Columns):
         self,
     ) -> Iterator[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]:
         """Gang, whether it fell short, its entitlement, and what is kept for it; for `resume_gangs`."""
-        for job in dict.fromkeys((*self.short, *self.entitled, *(job for job in self._rooms if job.lacks))):
-            if self.cluster.jobs.get(job.job.id) is job:
-                yield job, job in self.short, self.entitled.get(job), self._rooms.get(job) if job.lacks else None
+        for job in dict.fromkeys((*self.short, *self.entitled, *self._rooms)):
+            if self.cluster.jobs.get(job.job.id) is job and job.lacks:
+                yield job, job in self.short, self.entitled.get(job), self._rooms.get(job)
 
     def resume_gangs(
         self, gangs: Iterable[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]
@@ -527,7 +536,7 @@ class Reservations(Columns):
                 each = int(cls.demand[inventory.resources.device_index]) // share
                 window.asks[share] = window.asks.get(share, 0) + each * count
         if window.asks:
-            window.devices = inventory.devices[window.row].copy()
+            window.devices = inventory.rooms(window.row).copy()
             running = list(self.cluster.by_row[window.row].tasks)
             end = ends(self.cluster, np.array([task.index for task in running], np.int64), now)
             for task, over in zip(running, (end <= window.until).tolist(), strict=True):

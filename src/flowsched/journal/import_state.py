@@ -256,6 +256,8 @@ class _Reading:
         job = found(cluster.jobs, _id(line["job"]), "job")
         if any(job is other for other, *_ in self._gangs):
             raise InputError("a gang is told of twice")
+        if not job.lacks:
+            raise InputError(f"job {job.job.id!r}: no gang that waits")
         bounds, room = line.get("bounds", []), None
         if bounds:
             user, own = (whole("bounds", most, 0) for most in bounds)

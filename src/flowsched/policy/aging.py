@@ -32,8 +32,8 @@ class WaitCost:
     buckets : int
         How many there are; the last one never ends.
     reserve : int or None
-        From this bucket on, a machine is kept free for a task that fits nowhere (see `flowsched.builder.reservations`), so that smaller
-        ones cannot starve it; None for never.
+        From this bucket on, a machine is kept free for a task that fits nowhere, or several for a gang (see
+        `flowsched.builder.reservations`), so that smaller ones cannot starve it; None for never.
     patience : float
         In the first bucket a task takes no place that costs more than this part of the whole range of placement costs,
         it rather waits; 1, the default, for any place.

@@ -77,8 +77,8 @@ class Policy:
     constraints : sequence of Constraint
         Hard limits of the caller's own, beside those of machines and tasks.
     backfill : "easy", "conservative" or None
-        Tasks that machines are reserved for by run-time estimates (`Task.duration`): the first in line that finds no room;
-        the first of each kind; or none.  Others start on such a machine only if they leave it in time.  Without
+        Tasks that machines are reserved for by run-time estimates (`Task.duration`): the first task or gang in line that
+        finds no room; the first task of each kind, and each gang; or none.  Others start on such a machine only if they leave it in time.  Without
         estimates, `WaitCost.reserve` alone protects a large task.
     debug : bool
         Ask all placement costs and constraints several times, and refuse those that break their contract by name; see

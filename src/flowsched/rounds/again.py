@@ -15,8 +15,8 @@ from __future__ import annotations
 from math import inf
 
 from flowsched.builder.builder import Builder
+from flowsched.builder.reservations import Terms
 from flowsched.builder.scope import RoundScope
-from flowsched.cluster.records import TaskClass
 
 __all__ = ["again_at"]
 
@@ -26,7 +26,7 @@ def again_at(
     scope: RoundScope,
     cut: bool,
     waiting: int,
-    terms: list[tuple[TaskClass, int, float]],
+    terms: Terms,
     altered: bool,
 ) -> float:
     """Return `Round.again_at`, after the round was taken back.

@@ -86,7 +86,7 @@ def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
         return []
     with check.builder.reservations.lifted():
         room = room_now(check.cluster, classes, np.array(rows, np.int64))
-    return [row for row, some in zip(rows, room.any(axis=0).tolist(), strict=True) if some]
+    return [rows[i] for i in np.flatnonzero((room > 0).any(axis=0)).tolist()]
 
 
 def _line(check: AdmissionCheck, row: int, window: Window) -> Iterator[TaskRecord]:
@@ -164,8 +164,9 @@ class _Room:
             return False
         begun: list[TaskRecord] = []
         if all(self._start(some, windows, end, begun) for _, some in wanted):
-            for task in tasks if check.quotas is not None else ():
-                check.quotas.take(task.group, 1)
+            if check.quotas is not None:
+                for task in tasks:
+                    check.quotas.take(task.group, 1)
             if builder.reservations.keeps(job):
                 self._windows = builder.reservations.windows(check.transaction.now)
             return True
