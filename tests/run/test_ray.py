@@ -9,7 +9,9 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import flowsched as fs
-from flowsched.run import Driver, Run
+from flowsched.run import Command, Driver, Run
 from flowsched.run.ray import RayExecutor
 
 pytestmark = [
@@ -209,5 +211,44 @@ def test_a_gang_is_actors_that_begin_together(cluster: Cluster, nodes: list[Any]
             assert dead not in await asyncio.gather(*pair.values())
             assert driver.stats["lost"] == 2
             await driver.drained()
+
+    asyncio.run(main())
+
+
+def test_a_command_is_killed_with_its_processes_before_it_runs_again(nodes: list[Any], tmp_path: Path) -> None:
+    """At its time limit, when it is cancelled, also as a member of a gang, and with its worker."""
+
+    def alive(task: str) -> list[str]:
+        pids, there = tmp_path / task, []
+        for pid in pids.read_text().split() if pids.exists() else ():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX":
+                    there.append(pid)
+        return there
+
+    def lasting(task: str) -> Command:
+        path = tmp_path / task
+        return Command(f"trap '' TERM; echo $$ >> {path}; sleep 1000 & echo $! >> {path}; wait; wait")
+
+    async def until(count: int, *tasks: str) -> None:
+        while any(len(alive(task)) != count for task in tasks):
+            await asyncio.sleep(0.05)
+
+    async def main() -> None:
+        scheduler = fs.Scheduler(resources=("cpu",))
+        async with asyncio.timeout(120), Driver(scheduler, Noted(resources=("cpu",))) as driver:
+            limited = driver.submit(job("limited", 1), {"limited0": lasting("limited0").call}, retries=1, time_limit=4)
+            gang = driver.submit(job("g", 2, gang=2), {task: lasting(task) for task in ("g0", "g1")})
+            await until(2, "limited0", "g0", "g1")
+            gang["g0"].cancel()
+            await until(0, "g0")
+            assert len(alive("g1")) == 2
+            with pytest.raises(fs.TimeLimitError):
+                while not limited["limited0"].done():
+                    assert len(alive("limited0")) <= 2
+                    await asyncio.sleep(0.02)
+                await limited["limited0"]
+            assert len((tmp_path / "limited0").read_text().split()) == 4
+        await until(0, "limited0", "g0", "g1")
 
     asyncio.run(main())

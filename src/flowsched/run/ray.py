@@ -22,6 +22,7 @@ from flowsched.boundary.validate import seconds
 from flowsched.cluster.events import MachineAdded, MachineDrained, MachineUpdated
 from flowsched.exceptions import InputError
 from flowsched.run.adapter import Adapter, Held
+from flowsched.run.command import UNFIT, ExitStatusError, command_in
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
 __all__ = ["RayExecutor"]
@@ -38,7 +39,7 @@ class _Call(Held):
 
 
 class RayExecutor(Adapter[_Call]):
-    """Runs calls as Ray tasks; a payload is a callable without parameters, such as a `functools.partial`.
+    """Runs calls as Ray tasks; a payload is a callable without parameters, such as a `functools.partial`, or a `Command`.
 
     Runs of a driver that died end with its connection, so a successor starts them again.
 
@@ -99,11 +100,13 @@ class RayExecutor(Adapter[_Call]):
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        if not callable(run.payload):
-            raise InputError(f"task {run.task!r}: a callable expected, got {run.payload!r}")
+        command = command_in(run.payload)
+        if command is None and not callable(run.payload):
+            raise InputError(f"task {run.task!r}: a callable or a Command expected, got {run.payload!r}")
+        payload = run.payload if command is None else command.call
         call = self.held[run.number] = _Call(run)
         if run.gang is None:
-            call.ref = self._pinned(self._call, run.machine, name=str(run.task), **_asked(run)).remote(run.payload)
+            call.ref = self._pinned(self._call, run.machine, name=str(run.task), **_asked(run)).remote(payload)
             self.later(self._watch(call))
             return
         call.actor = self._pinned(self._member, run.machine, **_asked(run)).remote()
@@ -116,8 +119,13 @@ class RayExecutor(Adapter[_Call]):
         calls = self._gangs.pop(gang)
         await asyncio.gather(*(call.actor.up.remote() for call in calls), return_exceptions=True)
         for call in calls:
-            call.ref = call.actor.call.remote(call.run.payload)
-            self.later(self._watch(call))
+            command = command_in(call.run.payload)
+            try:
+                call.ref = call.actor.call.remote(call.run.payload if command is None else command.call)
+            except Exception as error:  # its call cannot be pickled
+                self.finish(call, Failed(call.run.number, error))
+            else:
+                self.later(self._watch(call))
 
     def holds(self, run: Run) -> bool:
         """See `Holding.holds`; members of a gang begin together, so none may wait at its node."""
@@ -152,7 +160,9 @@ class RayExecutor(Adapter[_Call]):
         try:
             self.finish(call, Ended(number, await call.ref))
         except self._ray.exceptions.RayTaskError as error:
-            self.finish(call, Failed(number, error.cause or error))
+            cause = error.cause or error
+            unfit = isinstance(cause, ExitStatusError) and cause.status == UNFIT
+            self.finish(call, Failed(number, cause, unfit=unfit))
         except Exception as error:
             if call.stopped:
                 self.finish(call, Stopped(number))
@@ -166,7 +176,7 @@ class RayExecutor(Adapter[_Call]):
         while node in self.machines:
             try:
                 await self._pinned(self._call, node, num_cpus=0).remote(int)
-            except self._ray.exceptions.RayError:
+            except (self._ray.exceptions.RayError, OSError):
                 await asyncio.sleep(self._poll)
                 continue
             self.tell(MachineUpdated(node))
