@@ -260,7 +260,7 @@ def test_a_command_is_stopped_with_all_its_processes_before_it_runs_again(
                 (tmp_path / task).mkdir()
             job = lambda task: fs.JobSubmitted(task, [fs.Task(task, {"cpu": 1})])  # noqa: E731
             limited = driver.submit(
-                job("limited"), {"limited": lasting(tmp_path / "limited").call}, retries=1, time_limit=1
+                job("limited"), {"limited": lasting(tmp_path / "limited").call}, retries=1, time_limit=5
             )
             cancelled = driver.submit(job("cancelled"), {"cancelled": lasting(tmp_path / "cancelled")})
             driver.submit(job("left"), {"left": lasting(tmp_path / "left")})

@@ -57,7 +57,8 @@ def test_what_never_fits_is_found_and_nothing_else(name: str) -> None:
         for job in jobs:
             sched.apply(job)
             outlook.expect([work[task.id] for task in job.tasks], job.tasks)
-        events = [fs.MachineRemoved(id) if draw.random() < 0.5 else fs.MachineDrained(id) for id in sorted(gone)]
+        kinds = (fs.MachineRemoved, fs.MachineDrained, fs.MachineFailed)
+        events: list[Any] = [draw.choice(kinds)(id) for id in sorted(gone)]
         for event in events:
             sched.apply(event)
             outlook.note(event)
@@ -77,6 +78,10 @@ def test_what_never_fits_is_found_and_nothing_else(name: str) -> None:
         assert outlook.due == (15.0 if later else float("inf"))
         assert {one.task for one, _ in outlook.hopeless(work, 14.9)} == never
         assert {one.task for one, _ in outlook.hopeless(work, 15.0)} == never | later
+        for machine in machines:  # they come back
+            if machine.id in gone:
+                outlook.note(machine)
+        assert {one.task for one, _ in outlook.hopeless(work, 99.0)} == never
         found, waited = found + bool(never), waited + bool(later)
     assert found >= 10 and waited >= 3
 

@@ -237,7 +237,7 @@ def test_a_command_is_killed_with_its_processes_before_it_runs_again(nodes: list
     async def main() -> None:
         scheduler = fs.Scheduler(resources=("cpu",))
         async with asyncio.timeout(120), Driver(scheduler, Noted(resources=("cpu",))) as driver:
-            limited = driver.submit(job("limited", 1), {"limited0": lasting("limited0").call}, retries=1, time_limit=4)
+            limited = driver.submit(job("limited", 1), {"limited0": lasting("limited0").call}, retries=1, time_limit=15)
             gang = driver.submit(job("g", 2, gang=2), {task: lasting(task) for task in ("g0", "g1")})
             await until(2, "limited0", "g0", "g1")
             gang["g0"].cancel()

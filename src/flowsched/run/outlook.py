@@ -69,6 +69,7 @@ class Outlook:
         self._scheduler, self._executor, self._patience, self._elastic = scheduler, executor, patience, elastic
         resources = scheduler.cluster.resources
         self._now, self._ever = (Scheduler(scheduler.policy, resources) for _ in range(2))
+        self._up: dict[Hashable, MachineAdded] = {}
         self._seen: dict[Hashable, MachineAdded] = {}
         self._verdicts: dict[Any, int] = {}
         self._since: dict[Hashable, float] = {}
@@ -80,19 +81,19 @@ class Outlook:
         """Take note of an event of a machine."""
         if self._patience is None:
             return
-        self._verdicts.clear()
         if isinstance(event, MachineAdded | MachineUpdated) and event.capacity is not None:
-            self._come(
-                MachineAdded(event.id, event.capacity, event.rack, event.labels or {}, event.slots, event.taints or ())
-            )
+            parts = (event.capacity, event.rack, event.labels or {}, event.slots, event.taints or ())
+            machine, whole = MachineAdded(event.id, *parts), getattr(self._executor, "whole", None)
+            machine = machine if whole is None else whole(machine)
+            if self._up.get(event.id) != machine:
+                self._up[event.id] = machine
+                _show(self._now, machine)
+                self._verdicts.clear()
+            self._see(machine)
         elif isinstance(event, MachineUpdated | MachineDrained | MachineFailed | MachineRemoved):
+            self._up.pop(event.id, None)
+            self._verdicts.clear()
             _apply(self._now, event)
-
-    def _come(self, machine: MachineAdded) -> None:
-        whole = getattr(self._executor, "whole", None)
-        machine = machine if whole is None else whole(machine)
-        _show(self._now, machine)
-        self._see(machine)
 
     def _see(self, machine: MachineAdded) -> None:
         if self._seen.get(machine.id) != machine:
@@ -154,13 +155,19 @@ class Outlook:
         """Yield what waits: classes of tasks, and gangs of which none runs, with a key, the tasks, the gang and the reason."""
         cluster = self._scheduler.cluster
         for cls, groups in list(cluster.waiting.items()):
+            if self._verdicts.get(cls) == _NOW:
+                continue
             first = next(iter(next(iter(groups)).waiting)).id
             yield cls, partial(_tasks_of, groups, work), None, partial(self._why, first)
         for id in list(self._gangs):
             job = cluster.jobs.get(id)
             if job is None:
                 self._gangs.discard(id)
-            elif not any(record.row >= 0 for record in job.tasks) and len(job.tasks) >= (job.job.gang or 0):
+            elif (
+                self._verdicts.get(("gang", id, len(job.tasks))) != _NOW
+                and not any(record.row >= 0 for record in job.tasks)
+                and len(job.tasks) >= (job.job.gang or 0)
+            ):
                 members = partial(_tasks_of, (job,), work)
                 yield ("gang", id, len(job.tasks)), members, job.job.gang, partial(self._short, job, work)
 
@@ -215,7 +222,8 @@ def _task(record: Any, work: Mapping[Hashable, Work]) -> Task:
 
 
 def _show(copy: Scheduler, machine: MachineAdded) -> None:
-    if machine.id in copy.cluster.machines:
+    known = copy.cluster.machines.get(machine.id)
+    if known is not None and not known.failed:
         capacity, labels = machine.capacity, machine.labels
         _apply(copy, MachineUpdated(machine.id, capacity, machine.rack, labels, machine.slots, machine.taints))
     else:
