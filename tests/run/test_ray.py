@@ -215,8 +215,8 @@ def test_a_gang_is_actors_that_begin_together(cluster: Cluster, nodes: list[Any]
     asyncio.run(main())
 
 
-def test_a_command_is_killed_with_its_processes_before_it_runs_again(nodes: list[Any], tmp_path: Path) -> None:
-    """At its time limit, when it is cancelled, also as a member of a gang, and with its worker."""
+def test_a_command_is_killed_with_its_processes_before_its_end_is_told(nodes: list[Any], tmp_path: Path) -> None:
+    """Also as a member of a gang, and when the driver closes."""
 
     def alive(task: str) -> list[str]:
         pids, there = tmp_path / task, []
@@ -235,20 +235,17 @@ def test_a_command_is_killed_with_its_processes_before_it_runs_again(nodes: list
             await asyncio.sleep(0.05)
 
     async def main() -> None:
-        scheduler = fs.Scheduler(resources=("cpu",))
-        async with asyncio.timeout(120), Driver(scheduler, Noted(resources=("cpu",))) as driver:
-            limited = driver.submit(job("limited", 1), {"limited0": lasting("limited0").call}, retries=1, time_limit=15)
+        left: dict[Any, int] = {}
+        note = lambda task, value, error: left.update({task: len(alive(task))})  # noqa: E731
+        async with Driver(fs.Scheduler(resources=("cpu",)), Noted(resources=("cpu",)), on_end=note) as driver:
+            single = driver.submit(job("single", 1), {"single0": lasting("single0").call})
             gang = driver.submit(job("g", 2, gang=2), {task: lasting(task) for task in ("g0", "g1")})
-            await until(2, "limited0", "g0", "g1")
+            await until(2, "single0", "g0", "g1")
+            single["single0"].cancel()
             gang["g0"].cancel()
-            await until(0, "g0")
-            assert len(alive("g1")) == 2
-            with pytest.raises(fs.TimeLimitError):
-                while not limited["limited0"].done():
-                    assert len(alive("limited0")) <= 2
-                    await asyncio.sleep(0.02)
-                await limited["limited0"]
-            assert len((tmp_path / "limited0").read_text().split()) == 4
-        await until(0, "limited0", "g0", "g1")
+            while len(left) < 2:
+                await asyncio.sleep(0.02)
+            assert left == {"single0": 0, "g0": 0} and len(alive("g1")) == 2
+        assert not alive("g1")
 
     asyncio.run(main())

@@ -23,7 +23,7 @@ from uuid import uuid4
 from flowsched.exceptions import FlowschedError, TimeLimitError
 from flowsched.hrm.agent.processes import TOKEN, Family, end, signal_group, start_time
 
-__all__ = ["RunStoppedError", "attend", "stop"]
+__all__ = ["RunStoppedError", "attend", "clear", "stop"]
 
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -61,7 +61,7 @@ def attend(
     arguments : sequence of str
     environment : mapping of str to str
     name : str
-        By which `stop` finds it.
+        By which `stop` and `clear` find it.
     wanted : callable, optional
         Asked twice a second; the command is stopped when that returns False.
 
@@ -72,8 +72,7 @@ def attend(
     OSError
         No process can be made.
     """
-    token = uuid4().hex
-    name = name or token
+    name = name or uuid4().hex
     news, wake = os.pipe()
     try:
         with _lock:
@@ -81,7 +80,7 @@ def attend(
                 raise RunStoppedError(f"run {name!r} was stopped")
             _running[name] = wake
         try:
-            return _attend(arguments, {**environment, TOKEN: token}, token, news, wanted)
+            return _attend(arguments, {**environment, TOKEN: name}, name, news, wanted)
         finally:
             with _lock:
                 del _running[name]
@@ -129,6 +128,15 @@ def _attend(
     if stopped:
         raise RunStoppedError("the command was stopped")
     return status if status >= 0 else 128 - status
+
+
+def clear(name: str) -> None:
+    """End what is left on this machine of a command whose worker has died; return when nothing is."""
+    while True:
+        try:
+            return end([Family(0, 0, name)])
+        except (TimeLimitError, OSError):
+            time.sleep(1.0)
 
 
 async def stop(name: str) -> bool:
