@@ -344,3 +344,40 @@ def test_on_a_dask_cluster(jobs: Path) -> None:
     assert rows(out)["a"][:3] == ["3", "3", "0"] and rows(out)["b"][:3] == ["1", "0", "1"]
     assert "b failed: exit status 7" in err
     assert Path("jobs.out/a.2.log").read_text() == "a.2 2 y z\nodd\n"
+
+
+def test_tasks_that_failed_run_again_when_that_is_asked(jobs: Path) -> None:
+    """Those that ended well do not, but for the others of a gang."""
+    jobs.write_text(
+        '[[job]]\nname = "t"\ncount = 3\ncommand = "echo $FLOWSCHED_TASK >> begun; test $FLOWSCHED_INDEX = 1 || test -e ok"\n'
+        '[[job]]\nname = "g"\ncount = 2\ngang = 2\ncommand = "echo $FLOWSCHED_TASK >> begun; test $FLOWSCHED_INDEX = 1 || test -e ok"\n'
+        "[machine]\ncpu = 4\n"
+    )
+    assert invoke("run", jobs, "--retry-failed").exit_code == 2
+    assert invoke("run", jobs, "--state", "s", "--retry-failed").exit_code == 1
+    for _ in range(2):
+        assert invoke("run", jobs, "--state", "s").exit_code == 1
+    first = sorted(Path("begun").read_text().split())
+    assert first == ["g.0", "g.1", "t.0", "t.1", "t.2"]
+    assert invoke("run", jobs, "--state", "s", "--retry-failed").exit_code == 1
+    again = Path("begun").read_text().split()[5:]
+    assert sorted(again) == ["g.0", "g.1", "t.0", "t.2"]
+    Path("ok").touch()
+    result = invoke("run", jobs, "--state", "s", "--retry-failed")
+    assert result.exit_code == 0
+    assert [row[:3] for row in rows(result.stdout).values()][1:] == [["3", "3", "0"], ["2", "2", "0"]]
+    assert len(Path("begun").read_text().split()) == 13
+    assert invoke("run", jobs, "--state", "s", "--retry-failed").exit_code == 0
+    assert len(Path("begun").read_text().split()) == 13
+
+
+def test_what_can_never_run_fails_and_the_rest_runs(jobs: Path) -> None:
+    jobs.write_text(
+        '[machine]\ncpu = 4\n[[job]]\nname = "g"\ncommand = "true"\ncount = 6\ngang = 6\n'
+        '[[job]]\nname = "h"\ncommand = "true"\ndemand = {cpu = 5}\n[[job]]\nname = "ok"\ncommand = "true"\ncount = 9\n'
+    )
+    result = invoke("run", jobs)
+    assert result.exit_code == 1
+    assert [row[:3] for row in rows(result.stdout).values()][1:] == [["6", "0", "6"], ["1", "0", "1"], ["9", "9", "0"]]
+    assert result.stderr.count("its gang of 6 never fits here: 4 at once are the most") == 6
+    assert "h failed: it never fits here (4 cpu: cpu)" in result.stderr

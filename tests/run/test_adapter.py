@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowsched as fs
-from flowsched.run import Run
-from flowsched.run.adapter import Adapter, Folder, Held, record, recorded
+from flowsched.run import Driver, Ended, ExecutorError, Run, Stopped
+from flowsched.run.adapter import GARBLED, Adapter, Folder, Held, record, recorded
 
 MACHINES = st.dictionaries(
     st.sampled_from("abc"), st.tuples(st.builds(lambda cpus: {"cpu": cpus}, st.integers(1, 3)), st.booleans())
@@ -97,3 +97,102 @@ def test_records_are_found_by_the_next_driver(tmp_path: Path) -> None:
     temporary.write(runs[0])
     temporary.close()
     assert not temporary.path.exists()
+
+
+# -- what goes wrong in the background -------------------------------------------------------------------------
+
+
+class Slow(Adapter[Held]):
+    """A machine on which runs do nothing, and a look that does what a script says, once for each of its words.
+
+    ``fine``: it answers; ``away``: it does not answer; ``odd``: it raises what nobody expects.  The last one is repeated.
+    """
+
+    def __init__(self, script: list[str]) -> None:
+        super().__init__()
+        self.script, self.looks, self.stopped = script, 0, list[int]()
+
+    async def open(self, tell: Any) -> list[Run]:
+        self.tell = tell
+        self.show({"m": fs.MachineAdded("m", {"cpu": 1})})
+        self.later(self.follow(self.look, 0.001, OSError))
+        return []
+
+    async def look(self) -> None:
+        word = self.script[min(self.looks, len(self.script) - 1)]
+        self.looks += 1
+        if word == "away":
+            raise ConnectionError("nothing there")
+        if word == "odd":
+            raise KeyError("column")
+        if word == "end":
+            for held in list(self.held.values()):
+                self.finish(held, Ended(held.run.number))
+
+    def start(self, run: Run) -> None:
+        self.held[run.number] = Held(run)
+
+    def halt(self, held: Held) -> None:
+        self.stopped.append(held.run.number)
+        self.finish(held, Stopped(held.run.number))
+
+    def release(self, run: Run) -> None:
+        self.held.pop(run.number, None)
+
+    async def close(self) -> None:
+        await self.end_acts()
+
+
+@given(st.lists(st.sampled_from(["fine", "away", "odd"]), max_size=30), st.sampled_from(["end", "odd"]))
+@settings(deadline=None, max_examples=40)
+def test_a_driver_ends_well_or_with_the_reason_whatever_its_executor_meets(script: list[str], last: str) -> None:
+    """Ten odd looks in a row end it, and nothing else does."""
+
+    row = most = 0
+    for word in script:
+        row = row + 1 if word == "odd" else 0
+        most = max(most, row)
+    good = last == "end" and most < GARBLED
+
+    async def main() -> None:
+        async with asyncio.timeout(20), Driver(fs.Scheduler(resources=("cpu",)), Slow([*script, last])) as driver:
+            job = fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})])
+            await driver.submit(job, {"t": 1})["t"]
+
+    if good:
+        asyncio.run(main())
+    else:
+        with pytest.raises(ExecutorError, match="Slow cannot go on: KeyError: 'column'"):
+            asyncio.run(main())
+
+
+def test_an_act_that_raises_ends_the_driver_and_stops_what_runs() -> None:
+    async def main() -> None:
+        executor = Slow(["fine"])
+
+        async def act() -> None:
+            raise ZeroDivisionError("by zero")
+
+        driver = Driver(fs.Scheduler(resources=("cpu",)), executor)
+        await driver.__aenter__()
+        (future,) = driver.submit(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]), {"t": 1}).values()
+        while not driver.running():
+            await asyncio.sleep(0.01)
+        executor.later(act())
+        for waits in (future, driver.drained()):
+            with pytest.raises(ExecutorError, match="Slow cannot go on: ZeroDivisionError: by zero") as told:
+                await waits
+            assert isinstance(told.value.__cause__, ZeroDivisionError)
+        with pytest.raises(ExecutorError, match="by zero"):
+            await driver.close()
+        assert executor.stopped == [1]
+
+    asyncio.run(main())
+
+
+@given(
+    st.text(max_size=60) | st.sampled_from(['{"run": 1}', '{"run": 1, "event": {}}', "[]", "null", "1", '{"run": []}'])
+)
+def test_a_record_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(fs.InputError, match="the record of a run expected"):
+        recorded(text)

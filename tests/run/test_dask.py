@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -221,3 +222,110 @@ def test_workers_are_killed_at_random(tmp_path: Path, ahead: float | None) -> No
 
     within(1500 if FUZZ else 200, main, workers=3)
     assert max(map(levels, tmp_path.iterdir())) <= 2
+
+
+def alive(path: Path) -> list[str]:
+    """The processes of a file that are there, and are no zombies."""
+    pids = []
+    for pid in path.read_text().split() if path.exists() else ():
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX":
+                pids.append(pid)
+    return pids
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.02)
+
+
+def lasting(folder: Path) -> Command:
+    """A command that notes its processes, one of which leaves its session and none of which heeds SIGTERM."""
+    line = f"trap '' TERM; echo $$ >> {folder}/shells; sleep 1000 & echo $! >> {folder}/pids; "
+    line += f"setsid sleep 1000 & echo $! >> {folder}/pids; echo $$ >> {folder}/pids; wait; wait; wait"
+    return Command(line)
+
+
+def test_a_command_is_stopped_with_all_its_processes_before_it_runs_again(
+    tmp_path: Path,
+) -> None:
+    """At its time limit, when it is cancelled, and when the driver closes: no process of it is left when that is told."""
+
+    async def main(cluster: Any, client: Client) -> None:
+        ends: list[tuple[Any, int]] = []
+        scheduler = fs.Scheduler(resources=("cpu",))
+        note = lambda task, value, error: ends.append((task, len(alive(tmp_path / task / "pids"))))  # noqa: E731
+        async with Driver(scheduler, DaskExecutor(client, ("cpu",)), on_end=note) as driver:
+            for task in ("limited", "cancelled", "left"):
+                (tmp_path / task).mkdir()
+            job = lambda task: fs.JobSubmitted(task, [fs.Task(task, {"cpu": 1})])  # noqa: E731
+            limited = driver.submit(
+                job("limited"), {"limited": lasting(tmp_path / "limited").call}, retries=1, time_limit=5
+            )
+            cancelled = driver.submit(job("cancelled"), {"cancelled": lasting(tmp_path / "cancelled")})
+            driver.submit(job("left"), {"left": lasting(tmp_path / "left")})
+            await until(lambda: len(alive(tmp_path / "cancelled" / "pids")) == 3)
+            cancelled["cancelled"].cancel()
+            await until(lambda: len(alive(tmp_path / "limited" / "shells")) == 1)
+            while not limited["limited"].done():
+                assert len(alive(tmp_path / "limited" / "shells")) <= 1
+                await asyncio.sleep(0.02)
+            await until(lambda: len(ends) == 2)
+            assert sorted(ends) == [("cancelled", 0), ("limited", 0)]
+            await until(lambda: len(alive(tmp_path / "left" / "pids")) == 3)
+        assert not alive(tmp_path / "left" / "pids")
+
+    within(100, main)
+
+
+def test_a_command_ends_with_its_worker_and_with_the_client_of_its_driver(tmp_path: Path) -> None:
+    """Kills with kill -9: nothing could be told to stop."""
+    line = f"echo $$ >> {tmp_path}/pids; sleep 1000 & echo $! >> {tmp_path}/pids; wait"
+
+    async def main(cluster: Any, client: Client) -> None:
+        scheduler = fs.Scheduler(resources=("cpu",))
+        async with Driver(scheduler, DaskExecutor(client, ("cpu",))) as driver:
+            driver.submit(fs.JobSubmitted("a", [fs.Task("a", {"cpu": 1})]), {"a": Command(line)})
+            await until(lambda: len(alive(tmp_path / "pids")) == 2)
+            first = alive(tmp_path / "pids")
+            (run,) = driver.running()
+            os.kill((await client.run(os.getpid))[run.machine], signal.SIGKILL)
+            await until(lambda: not set(first) & set(alive(tmp_path / "pids")))
+            await until(lambda: len(alive(tmp_path / "pids")) == 2)
+            driver._owner.cancel()  # dies without a word
+        (tmp_path / "pids").unlink()
+        code = f"""
+import asyncio, flowsched as fs
+from flowsched.run import Command, Driver
+from flowsched.run.dask import DaskExecutor
+async def main():
+    async with Driver(fs.Scheduler(resources=("cpu",)), DaskExecutor({client.scheduler.address!r}, ("cpu",))) as driver:
+        await driver.submit(fs.JobSubmitted("a", [fs.Task("a", {{"cpu": 1}})]), {{"a": Command({line!r})}})["a"]
+asyncio.run(main())
+"""
+        environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environment)
+        await until(lambda: len(alive(tmp_path / "pids")) == 2)
+        other.kill()
+        await other.wait()
+        await until(lambda: not alive(tmp_path / "pids"))
+
+    within(100, main)
+
+
+def test_a_call_that_is_stopped_goes_on_and_one_that_has_not_begun_never_begins(tmp_path: Path) -> None:
+    async def main(cluster: Any, client: Client) -> None:
+        scheduler = fs.Scheduler(resources=("cpu",))
+        async with Driver(scheduler, DaskExecutor(client, ("cpu",)), ahead=0.5) as driver:
+            names = [f"t{i}" for i in range(40)]
+            commands = {name: Command(f"echo {name} >> {tmp_path}/begun; sleep 0.2") for name in names}
+            futures = driver.submit(fs.JobSubmitted("a", [fs.Task(name, {"cpu": 1}) for name in names]), commands)
+            await until(lambda: (tmp_path / "begun").exists())
+            for name in names:
+                futures[name].cancel()
+            await driver.drained()
+            begun = (tmp_path / "begun").read_text()
+            await asyncio.sleep(1.0)
+            assert (tmp_path / "begun").read_text() == begun and len(begun.split()) < 40
+
+    within(100, main)

@@ -354,3 +354,24 @@ def test_the_command_line(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
     assert [(tmp_path / f"jobs.out/a.{i}.log").read_text() for i in range(4)] == [f"{i}\n" for i in range(4)]
     done = subprocess.run(command, env=environment | {"KUBECONFIG": str(tmp_path / "none")}, **options)
     assert done.returncode == 2 and done.stderr.startswith("Error: Kubernetes: "), done.stderr
+
+
+@pytest.mark.parametrize("odd", [{}, {"allocatable": {"cpu": "four"}}, {"allocatable": [1]}, {"conditions": [1]}, None])
+def test_a_node_that_is_not_understood_leaves_the_others(tmp_path: Path, cluster: tuple[Kube, Any], odd: Any) -> None:
+    state, client = cluster
+
+    async def act(one: Driver) -> None:
+        there = one.scheduler.cluster.machines
+        await until(lambda: len(there) == 2)
+        node = json.loads(json.dumps(state.nodes["n2"]))
+        status = node.pop("status")
+        if odd is not None:
+            node["status"] = {"conditions": status["conditions"], **odd}
+        state.change("nodes", "MODIFIED", node)
+        await until(lambda: "n2" not in there or there["n2"].drained)
+        futures = one.submit(tasks({f"t{i}": "true" for i in range(6)}), {f"t{i}": ["true"] for i in range(6)})
+        assert await asyncio.gather(*futures.values()) == [0] * 6
+        state.change("nodes", "MODIFIED", {**node, "status": status})
+        await until(lambda: "n2" in there and not there["n2"].drained)
+
+    drive(client, act)

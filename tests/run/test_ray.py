@@ -9,7 +9,9 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import flowsched as fs
-from flowsched.run import Driver, Run
+from flowsched.run import Command, Driver, Run
 from flowsched.run.ray import RayExecutor
 
 pytestmark = [
@@ -209,5 +211,41 @@ def test_a_gang_is_actors_that_begin_together(cluster: Cluster, nodes: list[Any]
             assert dead not in await asyncio.gather(*pair.values())
             assert driver.stats["lost"] == 2
             await driver.drained()
+
+    asyncio.run(main())
+
+
+def test_a_command_is_killed_with_its_processes_before_its_end_is_told(nodes: list[Any], tmp_path: Path) -> None:
+    """Also as a member of a gang, and when the driver closes."""
+
+    def alive(task: str) -> list[str]:
+        pids, there = tmp_path / task, []
+        for pid in pids.read_text().split() if pids.exists() else ():
+            with suppress(OSError):
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX":
+                    there.append(pid)
+        return there
+
+    def lasting(task: str) -> Command:
+        path = tmp_path / task
+        return Command(f"trap '' TERM; echo $$ >> {path}; sleep 1000 & echo $! >> {path}; wait; wait")
+
+    async def until(count: int, *tasks: str) -> None:
+        while any(len(alive(task)) != count for task in tasks):
+            await asyncio.sleep(0.05)
+
+    async def main() -> None:
+        left: dict[Any, int] = {}
+        note = lambda task, value, error: left.update({task: len(alive(task))})  # noqa: E731
+        async with Driver(fs.Scheduler(resources=("cpu",)), Noted(resources=("cpu",)), on_end=note) as driver:
+            single = driver.submit(job("single", 1), {"single0": lasting("single0").call})
+            gang = driver.submit(job("g", 2, gang=2), {task: lasting(task) for task in ("g0", "g1")})
+            await until(2, "single0", "g0", "g1")
+            single["single0"].cancel()
+            gang["g0"].cancel()
+            while len(left) < 2:
+                await asyncio.sleep(0.02)
+            assert left == {"single0": 0, "g0": 0} and len(alive("g1")) == 2
+        assert not alive("g1")
 
     asyncio.run(main())

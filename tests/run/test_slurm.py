@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,7 +21,7 @@ from killed_drivers import dying, kill_again_and_again
 from slurm import Slurm, slurm
 
 import flowsched as fs
-from flowsched.run import Command, Driver, ExitStatusError, slurmctl
+from flowsched.run import Command, Driver, ExecutorError, ExitStatusError, slurmctl
 from flowsched.run.slurm import SlurmError, SlurmExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Slurm's daemons on this machine")
@@ -86,7 +88,7 @@ def test_ends_of_jobs(tmp_path: Path) -> None:
 def test_a_request_that_slurm_refuses_is_a_failure() -> None:
     async def main() -> None:
         async with driver() as one:
-            one.tell(fs.MachineAdded("nowhere", {"cpu": 1000}))
+            one.tell(fs.MachineAdded("nowhere", {"cpu": 1000, "mem": 4000}))
             (future,) = one.submit(tasks({"a": "true"}, {"cpu": 500}), {"a": "true"}).values()
             with pytest.raises(SlurmError, match="sbatch"):
                 await future
@@ -301,3 +303,282 @@ def test_the_command_line(tmp_path: Path) -> None:
         f"{tmp_path}\n{i}\n" for i in range(4)
     ]
     assert ask("squeue", "-h") == ""
+
+
+# -- gangs -----------------------------------------------------------------------------------------------------
+
+
+def gang(count: int, line: str, **options: Any) -> tuple[fs.JobSubmitted, dict[str, Any]]:
+    commands = {f"g{i}": Command(line, {"ME": f"g{i}"}) for i in range(count)}
+    demand = options.pop("demand", {"cpu": 1})
+    return fs.JobSubmitted("gang", [fs.Task(id, demand) for id in commands], gang=count, **options), commands
+
+
+def nothing_left() -> None:
+    """Fail unless all jobs have ended; the script of a gang ends just after its report."""
+    for _ in range(100):
+        if not ask("squeue", "-h"):
+            return
+        time.sleep(0.1)
+    pytest.fail(ask("squeue", "-h"))
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def until_lines(path: Path, count: int) -> None:
+    while len(lines(path)) < count:
+        await asyncio.sleep(0.05)
+
+
+def test_a_gang_is_one_job_that_begins_as_a_whole(tmp_path: Path) -> None:
+    """Jobs of others leave room for a part of it: no member begins before there is room for all."""
+    other = ask(*"sbatch --parsable -o /dev/null -w n1 -n 1 -c 6 --mem=10 --wrap".split(), "sleep 4").strip()
+
+    async def main() -> list[Any]:
+        async with driver() as one:
+            while "RUNNING" not in ask("squeue", "-h", "-j", other, "-o", "%T"):
+                await asyncio.sleep(0.05)
+            line = f"echo $ME $SLURM_JOB_ID $SLURMD_NODENAME >> {tmp_path}/begun; sleep 1"
+            job, commands = gang(20, line)
+            futures = one.submit(job, commands)
+            while not ask("squeue", "-h", "-t", "PENDING", "-o", "%i").strip():
+                await asyncio.sleep(0.02)
+            while "RUNNING" in ask("squeue", "-h", "-j", other, "-o", "%T"):
+                assert not lines(tmp_path / "begun")
+                await asyncio.sleep(0.1)
+            return await asyncio.gather(*futures.values())
+
+    assert asyncio.run(main()) == [0] * 20
+    members, ids, nodes = zip(*map(str.split, lines(tmp_path / "begun")), strict=True)
+    assert sorted(members) == sorted(f"g{i}" for i in range(20)) and len(set(ids)) == 1 and len(set(nodes)) == 3
+
+
+def test_one_member_fails_and_runs_again_while_the_others_go_on(tmp_path: Path) -> None:
+    line = f"echo $ME >> {tmp_path}/begun; if [ $ME = g1 ] && mkdir {tmp_path}/once; then exit 7; fi; "
+    line += f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; [ $ME != g2 ] || exit 9"
+
+    async def main() -> None:
+        async with driver() as one:
+            job, commands = gang(4, line)
+            futures = one.submit(job, commands, retries=1)
+            await until_lines(tmp_path / "begun", 5)
+            assert not any(future.done() for future in futures.values())
+            (tmp_path / "go").touch()
+            ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+            assert [end if end == 0 else end.status for end in ends] == [0, 0, 9, 0]
+            assert "lost" not in one.stats
+
+    asyncio.run(main())
+    assert Counter(lines(tmp_path / "begun")) == {"g0": 1, "g1": 2, "g2": 2, "g3": 1}
+
+
+def test_a_member_is_stopped_alone_and_a_time_limit_stops_all(tmp_path: Path) -> None:
+    line = f"echo $$ >> {tmp_path}/pids; sleep 1000 & echo $! >> {tmp_path}/pids; echo $ME >> {tmp_path}/begun; wait"
+
+    async def main() -> None:
+        async with driver() as one:
+            job, commands = gang(3, line)
+            futures = one.submit(job, commands, time_limit=6)
+            await until_lines(tmp_path / "begun", 3)
+            while len(one.running()) < 3 or not all(held.begun for held in one.executor.held.values()):  # type: ignore[attr-defined]
+                await asyncio.sleep(0.02)
+            futures["g1"].cancel()
+            while len(one.running()) == 3:
+                await asyncio.sleep(0.02)
+            assert not futures["g0"].done() and not futures["g2"].done()
+            ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+            assert [type(end) for end in ends] == [fs.TimeLimitError, asyncio.CancelledError, fs.TimeLimitError]
+            await one.drained()
+
+    asyncio.run(main())
+    assert len(lines(tmp_path / "begun")) == 3
+    assert not any(Path(f"/proc/{pid}").exists() for pid in lines(tmp_path / "pids"))
+    nothing_left()
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_gang_is_found_by_the_next_driver(tmp_path: Path, cut: bool) -> None:
+    """Where the driver was killed before all members were on record, nothing has begun, and all begin once later."""
+    line = f"echo $ME >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; [ $ME != g1 ] || exit 3"
+    job, commands = gang(3, line)
+
+    def driver() -> Driver:
+        sched = fs.Scheduler(resources=("cpu", "mem"), journal=tmp_path / "journal")
+        return Driver(sched, SlurmExecutor(("cpu", "mem"), poll=0.1, folder=tmp_path / "runs"))
+
+    async def first() -> None:
+        one = driver()
+        async with dying(one):
+            if cut:
+                folder = one.executor._folder  # type: ignore[attr-defined]
+                write, one.executor._soon = folder.write, lambda *_: None  # type: ignore[attr-defined]
+                folder.write = lambda run, **more: write(run, **more) if more["member"] < 2 else None
+            one.submit(job, commands)
+            if cut:
+                while len(list((tmp_path / "runs").glob("*.json"))) < 2:
+                    await asyncio.sleep(0.02)
+            else:
+                await until_lines(tmp_path / "begun", 3)
+
+    async def second() -> None:
+        one = driver()
+        futures = one.attach(commands)
+        async with one:
+            await until_lines(tmp_path / "begun", 3)
+            (tmp_path / "go").touch()
+            ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+            assert [end if end == 0 else end.status for end in ends] == [0, 3, 0]
+            assert one.stats.get("lost", 0) == (2 if cut else 0)
+
+    asyncio.run(first())
+    assert len(lines(tmp_path / "begun")) == (0 if cut else 3)
+    asyncio.run(second())
+    assert Counter(lines(tmp_path / "begun")) == {"g0": 1, "g1": 1, "g2": 1}
+    nothing_left()
+
+
+def test_tasks_that_name_no_memory_run_side_by_side_and_are_counted(tmp_path: Path) -> None:
+    """Slurm would give the first of them all memory of its node."""
+    line = f"echo $0 >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    commands = {f"t{i}": ["sh", "-c", line, f"t{i}"] for i in range(30)}
+
+    async def main() -> None:
+        async with driver() as one:
+            futures = one.submit(tasks(commands), commands)
+            await until_lines(tmp_path / "begun", 24)
+            assert len(one.running()) == 24  # 8 CPUs on each of 3 nodes
+            (tmp_path / "go").touch()
+            assert await asyncio.gather(*futures.values()) == [0] * 30
+            # Half a CPU is a whole one, and all memory of a node leaves none for tasks that name none.
+            halves = tasks(dict.fromkeys("abc", "true"), {"cpu": 0.5, "mem": 0.5})
+            counted = one.executor.counted(halves)  # type: ignore[attr-defined]
+            assert [task.demand for task in counted.tasks] == [{"cpu": 1, "mem": 1}] * 3
+
+    asyncio.run(main())
+
+
+# -- answers that are not understood ---------------------------------------------------------------------------
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Commands of Slurm that write files: sbatch notes a job, squeue and sinfo write those of their names."""
+    where = folder / "bin"
+    where.mkdir()
+    for name, body in {
+        "sbatch": f"cat >/dev/null; echo x >> {folder}/jobs; grep -c x {folder}/jobs",
+        "squeue": f"cat {folder}/squeue",
+        "sinfo": f"cat {folder}/sinfo",
+        "scontrol": "exit 0",
+        "scancel": f'echo "$@" >> {folder}/cancelled',
+    }.items():
+        (where / name).write_text(f"#!/bin/sh\n{body}\n")
+        (where / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{where}:{os.environ['PATH']}")
+    (folder / "sinfo").write_text("n1|4|4000|gpu:2(S:0-1)|idle\n")
+    (folder / "squeue").write_text("")
+    return folder
+
+
+ODD = [
+    "",
+    " ",
+    "|",
+    "|||||",
+    "1|RUNNING",
+    "1|RUNNING|x|None|c|",
+    "x|RUNNING|0|None|c|",
+    "1||0|None|c|",
+    "slurm_load: nothing",
+]
+
+
+@pytest.mark.parametrize("bad", ODD)
+def test_an_odd_line_is_asked_again_and_one_that_stays_ends_the_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    """A job that is not in an answer is not lost at once: that answer may be cut off."""
+    there = stand_in(tmp_path, monkeypatch)
+
+    async def main(stays: bool) -> Any:
+        executor = SlurmExecutor(("cpu", "mem"), poll=0.02)
+        async with asyncio.timeout(60), driver(executor=executor) as one:
+            future = one.submit(tasks({"a": "true"}), {"a": "true"})["a"]
+            while not executor.held or not all(job.id for job in executor.held.values()):
+                await asyncio.sleep(0.01)
+            (there / "squeue").write_text("1|RUNNING|0|None|a|\n")
+            while not all(job.begun for job in executor.held.values()):
+                await asyncio.sleep(0.01)
+            for name, good in (("squeue", "1|RUNNING|0|None|a|\n"), ("sinfo", "n1|4|4000|gpu:2|idle\n")):
+                (there / name).write_text(f"{good}{bad}\n")
+                await asyncio.sleep(0.1)
+                (there / name).write_text(good if not stays else f"{good}{bad}\n")
+            if not stays:
+                (there / "squeue").write_text("1|COMPLETED|0|None|a|\n")
+            return await future
+
+    assert asyncio.run(main(False)) == 0
+    for name in ("jobs", "cancelled", "squeue"):
+        (there / name).write_text("")
+    (there / "sinfo").write_text("n1|4|4000|gpu:2|idle\n")
+    with pytest.raises(ExecutorError, match="SlurmExecutor cannot go on: (squeue|sinfo) answers with a line"):
+        asyncio.run(main(True))
+    assert "1" in (there / "cancelled").read_text().split()
+
+
+def test_a_job_that_one_answer_leaves_out_does_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = stand_in(tmp_path, monkeypatch)
+
+    async def main() -> None:
+        executor = SlurmExecutor(("cpu", "mem"), poll=0.02)
+        looks: list[str] = []
+
+        async def jobs(name: str) -> Any:
+            looks.append("")
+            state = "COMPLETED" if len(looks) > 30 else "RUNNING"
+            return {} if len(looks) % 3 else {"1": slurmctl.Job(state, 0, "None", "")}
+
+        monkeypatch.setattr(slurmctl, "jobs", jobs)
+        async with asyncio.timeout(60), driver(executor=executor) as one:
+            assert await one.submit(tasks({"a": "true"}), {"a": "true"})["a"] == 0
+            assert one.stats["started"] == 1 and "lost" not in one.stats
+
+    asyncio.run(main())
+    assert (there / "jobs").read_text() == "x\n"
+
+
+def test_generic_resources_of_nodes() -> None:
+    """Against a reader of Slurm's grammar that goes from character to character."""
+
+    def slow(text: str) -> int:
+        parts, depth = [""], 0
+        for sign in text:
+            depth += {"(": 1, ")": -1}.get(sign, 0)
+            if sign == "," and not depth:
+                parts.append("")
+            elif not depth and sign != ")":
+                parts[-1] += sign
+        total = 0
+        for part in parts:
+            name, *words = part.split(":")
+            if name == "gpu":
+                number = words[-1] if words else "1"
+                factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(number[-1:], 1)
+                digits = number.rstrip("KMG")
+                total += int(digits) * factor if digits.isdigit() else 1
+        return total
+
+    random_ = random.Random(1)
+    names = ["gpu", "my-gpu", "gpu_mem", "shard", "mps", "craynetwork", "xgpu", "gpus"]
+    types = ["", ":tesla", ":a100_1g.5gb", ":nvidia_h100_80gb_hbm3", ":no_consume", ":gpu", ":3g"]
+    numbers = ["", ":0", ":1", ":8", ":16", ":2K"]
+    flags = ["", "(S:0-3)", "(S:0,2)", "(S:0,gpu:7)", "(CNT:4)", "(IDX:0-3,5)"]
+    for _ in range(3000):
+        draw = lambda: "".join(map(random_.choice, (names, types, numbers, flags)))  # noqa: E731
+        text = ",".join(draw() for _ in range(random_.randint(1, 4)))
+        assert slurmctl._gpus(text) == slow(text), text
+    assert slurmctl._gpus("(null)") == slurmctl._gpus("") == 0
+    for text in ("gpu:2(S:0", ",gpu:1", "gpu:1,,gpu:1", "(S:0)"):
+        with pytest.raises(SlurmError, match="not understood"):
+            slurmctl._gpus(text)

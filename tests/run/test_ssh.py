@@ -13,10 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("asyncssh")
 
@@ -25,7 +29,7 @@ from processes import alive
 from sshd import Host, hosts
 
 import flowsched as fs
-from flowsched.run import Command, Driver, ExitStatusError
+from flowsched.run import Command, Driver, Ended, ExitStatusError, Run
 from flowsched.run.remote import BECOME, exchange
 from flowsched.run.ssh import SSHExecutor
 
@@ -385,3 +389,87 @@ def test_a_run_that_is_stopped_before_it_begins_never_begins(tmp_path: Path) -> 
     answer = sent(tmp_path / "x", A, 1, start, ["stop", f"{A}-1"], ["states"])
     assert answer == [f"{A}-1 over none", "this done"]
     assert not (tmp_path / "mark").exists()
+
+
+class Answers:
+    """A connection that answers what it is given."""
+
+    def __init__(self) -> None:
+        self.stdout = ""
+
+    async def run(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(stdout=self.stdout, stderr="", exit_status=0)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 2))
+@settings(deadline=None, max_examples=200)
+def test_an_answer_that_is_garbled_ends_no_run(seed: int, times: int) -> None:
+    """Cut off, blank, or with lines that are others: it raises, or what runs there goes on until a whole answer says so."""
+    draw = random.Random(seed)
+
+    async def main() -> None:
+        told: list[Any] = []
+        one = SSHExecutor(["h"], ("cpu", "mem"))
+        one.tell, one._loop = told.append, asyncio.get_running_loop()
+        host, connection = one._hosts["h"], Answers()
+        connection.stdout = "this has 4 4096 0\nthis done\n"
+        await one._exchange(host, connection)  # type: ignore[arg-type]
+        run = Run(1, "t", "h", payload="true")
+        one.start(run)
+        name = f"{one._me}-1"
+        whole = ["welcome", f"{name} there", "this done"]
+        connection.stdout = "\n".join(whole)
+        await one._exchange(host, connection)  # type: ignore[arg-type]
+        del told[:]
+        for _ in range(times):
+            lines = list(whole)
+            match draw.randrange(4):
+                case 0:
+                    text = "\n".join(lines)
+                    connection.stdout = text[: draw.randrange(len(text))]
+                case 1:
+                    connection.stdout = "\n" * draw.randrange(3)
+                case 2:
+                    lines[1] = draw.choice(
+                        ["", f"x{name} there", f"{name}", f"{name}: there", f"{name[1:]} over 0", "\0"]
+                    )
+                    connection.stdout = "\n".join(lines)
+                case _:
+                    lines.insert(
+                        draw.randrange(3), draw.choice(["this has", f"{'f' * 32}-9 record {{}}", "this has x y z"])
+                    )
+                    connection.stdout = "\n".join(lines)
+            with suppress(ConnectionError, ValueError):
+                await one._exchange(host, connection)  # type: ignore[arg-type]
+            assert not told
+        connection.stdout = f"{name} over 0\nthis done"
+        await one._exchange(host, connection)  # type: ignore[arg-type]
+        assert told == [Ended(1, 0)]
+
+    asyncio.run(main())
+
+
+def test_a_host_that_answers_nonsense_is_gone_and_the_other_one_works(tmp_path: Path, pair: list[Host]) -> None:
+    """Whatever is raised at one host: the driver goes on."""
+
+    async def act(one: Driver) -> None:
+        executor: Any = one.executor
+        there = one.scheduler.cluster.machines
+        await until(lambda: len(there) == 2)
+        bad = next(iter(executor._hosts))
+        exchange = executor._exchange
+
+        async def odd(host: Any, connection: Any) -> None:
+            if host.name == bad:
+                raise KeyError("nonsense")
+            await exchange(host, connection)
+
+        executor._exchange = odd
+        commands = {f"t{i}": ["true"] for i in range(10)}
+        ends = await asyncio.gather(*one.submit(tasks(commands), commands).values())
+        assert ends == [0] * 10
+        await until(lambda: bad not in there)
+        executor._exchange = exchange
+        await until(lambda: bad in there)
+
+    drive(pair, act, lost=1.0)

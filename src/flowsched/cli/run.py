@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,14 +26,14 @@ from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
+from flowsched.cluster.events import JobSubmitted
 from flowsched.exceptions import FlowschedError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
-from flowsched.rounds.values import ReasonCode
-from flowsched.run import Driver, Executor, LocalExecutor, TaskCancelledError, capacity_here
+from flowsched.run import Driver, Executor, ExecutorError, LocalExecutor, TaskCancelledError, capacity_here
 from flowsched.run.command import Command
 from flowsched.run.dask import DaskExecutor
-from flowsched.run.jobs import RESOURCES, JobFile, read_jobs
+from flowsched.run.jobs import RESOURCES, JobFile, JobOfFile, read_jobs
 from flowsched.run.kubernetes import KubernetesExecutor
 from flowsched.run.ray import RayExecutor
 from flowsched.run.slurm import SlurmExecutor
@@ -90,9 +90,32 @@ _FAILED = 1
     metavar="DIR",
     help="Limit the tasks of this machine to their demand, in subgroups of this control group.",
 )
+@click.option(
+    "--patience",
+    type=click.FloatRange(0, max_open=False),
+    metavar="SECONDS",
+    default=300.0,
+    show_default=True,
+    help="How long a task waits while all machines that could run it are gone or drained; then it has failed.",
+)
+@click.option(
+    "--elastic",
+    is_flag=True,
+    help="Larger machines may come: also a task that no machine could ever run waits for --patience.",
+)
+@click.option("--retry-failed", is_flag=True, help="With --state: run the tasks again that have failed for good.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def run(
-    file: Path, on: str, policy: str, output: Path | None, state: Path | None, cgroup: Path | None, quiet: bool
+    file: Path,
+    on: str,
+    policy: str,
+    output: Path | None,
+    state: Path | None,
+    cgroup: Path | None,
+    patience: float,
+    elastic: bool,
+    retry_failed: bool,
+    quiet: bool,
 ) -> None:
     """Run the jobs of FILE, each task where and when the scheduler says.
 
@@ -113,6 +136,7 @@ def run(
     Examples:
       flowsched run jobs.toml
       flowsched run jobs.toml --state today        after a kill, the same again goes on
+      flowsched run jobs.toml --state today --retry-failed
       flowsched run jobs.toml --on dask://10.0.0.1:8786
       flowsched run jobs.toml --on ray       the Ray cluster of this machine
       flowsched run jobs.toml --on ssh:node1,node2
@@ -120,28 +144,39 @@ def run(
     \b
     Exit status:
       0    every task has ended well
-      1    a task failed for good
+      1    a task failed for good, or can never run
       2    the command line or FILE is wrong
       130, 143  interrupted by Ctrl-C or SIGTERM: all processes were stopped (a second one does not wait for them to end by
            themselves)
+      74   also: the cluster's answers are not understood, so that nothing can go on
       74, 141  as `flowsched --help` says
     """
     output = Path(f"{file.stem}.out") if output is None else output
     state = None if state is None else state.resolve()
+    if retry_failed and state is None:
+        raise BadInput("--retry-failed: of an earlier call, so --state DIR is needed")
+    broken = None
     try:
         jobs = read_jobs(file, output)
-        session = _Session(jobs, on, policy, state, cgroup, endings.Words(quiet))
+        session = _Session(jobs, on, policy, state, cgroup, endings.Words(quiet), patience, elastic)
         private.made(output)
         if state is not None:
             session.begin(file.read_bytes(), state)
+        if retry_failed:
+            session.forget_failed()
         try:
             asyncio.run(session.main())
+        except ExecutorError as error:
+            broken = error
         finally:
             session.end()
     except FlowschedError as error:
         raise BadInput(str(error)) from None
     if not quiet:
         endings.Out().print(session.table())
+    if broken is not None:
+        click.echo(f"Error: {broken}", err=True)
+        sys.exit(endings.REFUSED)
     if session.interrupted:
         click.echo(f"Interrupted: {session.stopped} running tasks were stopped.", err=True)
         sys.exit(128 + session.interrupted)
@@ -162,11 +197,20 @@ class _Session:
     """
 
     def __init__(
-        self, jobs: JobFile, on: str, policy: str, state: Path | None, cgroup: Path | None, words: endings.Words
+        self,
+        jobs: JobFile,
+        on: str,
+        policy: str,
+        state: Path | None,
+        cgroup: Path | None,
+        words: endings.Words,
+        patience: float,
+        elastic: bool,
     ) -> None:
         self.ends: dict[Hashable, str] = {}
         self.interrupted = self.stopped = 0
         self._jobs, self._words, self._state = jobs, words, state
+        self._patience, self._elastic = patience, elastic
         self._job_of = {task: job for job in jobs.jobs for task in job.commands}
         self._refused: dict[Hashable, str] = {}
         self._ended: IO[str] | None = None
@@ -228,6 +272,20 @@ class _Session:
         self._ended = open(ended, "a", buffering=1, opener=private.opener)  # noqa: SIM115, see `end`
         self._ended.write("\n")
 
+    def forget_failed(self) -> None:
+        """Let the tasks that have failed run again; of a gang all, since they run together."""
+        again = {task for task, error in self.ends.items() if error}
+        for job in self._jobs.jobs:
+            if job.submitted.gang is not None and again & job.commands.keys():
+                again |= job.commands.keys()
+        assert self._ended is not None and self._state is not None
+        self._ended.close()
+        self.ends = {task: error for task, error in self.ends.items() if task not in again}
+        path = self._state / "ended.jsonl"
+        lines = [json.dumps({"task": task, "error": error}) + "\n" for task, error in self.ends.items()]
+        replace(path, "".join(lines).encode(), private.MODE)
+        self._ended = open(path, "a", buffering=1, opener=private.opener)  # noqa: SIM115, see `end`
+
     def end(self) -> None:
         """Close the files."""
         if self._ended is not None:
@@ -237,7 +295,9 @@ class _Session:
         """Run the jobs to their ends, or until Ctrl-C."""
         journal = None if self._state is None else Journal(self._state / "journal")
         scheduler = Scheduler(self._policy, resources=RESOURCES, journal=journal)
-        driver = self._driver = Driver(scheduler, self._executor, on_end=self._note)
+        driver = self._driver = Driver(
+            scheduler, self._executor, on_end=self._note, patience=self._patience, elastic=self._elastic
+        )
         handled = [signal.SIGINT] if callable(signal.getsignal(signal.SIGINT)) else []  # not if it is ignored
         handled += [signal.SIGTERM] if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else []
         loop = asyncio.get_running_loop()
@@ -250,9 +310,10 @@ class _Session:
                 for number in handled:
                     loop.add_signal_handler(number, self._interrupt, number)
                 for job in self._jobs.jobs:
-                    if not any(task in known or task in self.ends for task in job.commands):
-                        payloads = {task: self._payload(command) for task, command in job.commands.items()}
-                        driver.submit(job.submitted, payloads, retries=job.retries, time_limit=job.time_limit)
+                    if new := {task for task in job.commands if task not in known and task not in self.ends}:
+                        payloads = {task: self._payload(job.commands[task]) for task in new}
+                        submitted = self._again(job, new, scheduler.cluster.jobs)
+                        driver.submit(submitted, payloads, retries=job.retries, time_limit=job.time_limit)
                 await self._watch(driver)
                 self.stopped = len(driver.running())
         finally:
@@ -263,10 +324,20 @@ class _Session:
             if journal is not None:
                 journal.close()
 
+    def _again(self, job: JobOfFile, new: Collection[Hashable], known: Collection[Hashable]) -> JobSubmitted:
+        """Return a job with those of its tasks that have not run, or are to run again."""
+        if len(new) == len(job.commands):
+            return job.submitted
+        id, count = job.submitted.id, 1
+        while id in known:
+            count += 1
+            id = f"{job.submitted.id} ({count})"
+        return dataclasses.replace(job.submitted, id=id, tasks=[task for task in job.submitted.tasks if task.id in new])
+
     def _payload(self, command: Command) -> Any:
         if isinstance(self._executor, KubernetesExecutor):
             return dataclasses.replace(command, directory="")  # of the image
-        return command.call if isinstance(self._executor, DaskExecutor | RayExecutor) else command
+        return command
 
     async def _watch(self, driver: Driver) -> None:
         """Show the table until all have ended, or Ctrl-C."""
@@ -289,12 +360,7 @@ class _Session:
             stop.cancel()
 
     def _give_up(self, driver: Driver) -> None:
-        """Cancel what can never run here, and what is left of a gang of which a task has failed."""
-        if isinstance(self._executor, LocalExecutor) and driver.last is not None:
-            for task, reason in driver.last.waiting.items():
-                if reason.code in (ReasonCode.NEVER_FITS, ReasonCode.FILTERED) and task not in self._refused:
-                    shapes = "; ".join(f"{shape}: {', '.join(blockers)}" for shape, blockers in reason.detail.items())
-                    self._refuse(driver, task, f"it never fits here ({shapes})")
+        """Cancel what is left of a gang of which a task has failed."""
         for job in self._jobs.jobs:
             if job.submitted.gang is not None and any(self.ends.get(task) for task in job.commands):
                 for task in job.commands:

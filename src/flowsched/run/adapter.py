@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from flowsched.boundary import private
+from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import (
     MachineAdded,
     MachineDrained,
@@ -26,11 +27,16 @@ from flowsched.cluster.events import (
     from_dict,
     to_dict,
 )
-from flowsched.exceptions import InputError
+from flowsched.exceptions import FlowschedError, InputError
 from flowsched.hrm.agent.folder_lock import FolderLock
-from flowsched.run.executor import Run, Started, Stopped, Told
+from flowsched.run.executor import Broken, Run, Started, Stopped, Told
 
-__all__ = ["Adapter", "Folder", "Held", "record", "recorded"]
+__all__ = ["Acts", "Adapter", "Folder", "Held", "record", "recorded"]
+
+LOGGER = logging.getLogger("flowsched")
+
+GARBLED = 10
+"""Looks in a row with an answer that is not understood, after which an executor has failed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -55,15 +61,100 @@ class Held:
 H = TypeVar("H", bound=Held)
 
 
-class Adapter(Generic[H]):
+class Acts:
+    """What an executor has under way in the background.
+
+    An act that raises ends the driver with the reason: nothing that was under way is lost without a word.
+
+    Attributes
+    ----------
+    tell : callable
+        The driver's.
+    """
+
+    tell: Callable[[Told], None]
+
+    def __init__(self) -> None:
+        self._acts: set[asyncio.Task[None]] = set()
+        self._acts_end = False
+
+    def later(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something in the background until `end_acts`; an exception of it ends the driver."""
+        task = asyncio.create_task(act)
+        self._acts.add(task)
+        task.add_done_callback(self._act_over)
+        return task
+
+    def _act_over(self, task: asyncio.Task[None]) -> None:
+        self._acts.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._acts_end:
+            self.tell(Broken(error))
+
+    async def end_acts(self, patience: float = 0.0) -> None:
+        """Wait until all is done, then cancel what is left."""
+        self._acts_end = True
+        try:
+            if patience and self._acts:
+                await asyncio.wait(self._acts, timeout=patience)
+            for task in list(self._acts):
+                task.cancel()
+            if self._acts:
+                await asyncio.wait(self._acts, timeout=5.0)
+        finally:
+            self._acts_end = False
+
+    async def follow(
+        self,
+        look: Callable[[], Awaitable[None]],
+        seconds: float,
+        *silent: type[Exception],
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """Look again and again.
+
+        Parameters
+        ----------
+        look : callable
+        seconds : float
+            Between two looks.
+        *silent : type of Exception
+            Errors which say that the system does not answer now.  They are logged, and the next look is made.
+        pause : callable
+            What waits for these seconds.
+
+        Raises
+        ------
+        Exception
+            Another error of a look, the tenth of such looks in a row: the system answers, and is not understood.
+        """
+        garbled, said = 0, ""
+        while not self._acts_end:  # a library may answer a cancellation with an error of its own
+            await pause(seconds)
+            try:
+                await look()
+            except Exception as error:
+                away = isinstance(error, silent)
+                garbled = 0 if away else garbled + 1
+                if garbled == GARBLED:
+                    raise
+                text = str(error) or type(error).__name__
+                if text != said:
+                    LOGGER.warning("%s: %s; it is asked again", type(self).__name__, text)
+                said = text
+            else:
+                if said:
+                    LOGGER.warning("%s: it answers again", type(self).__name__)
+                garbled, said = 0, ""
+
+
+class Adapter(Acts, Generic[H]):
     """Base of executors.
 
     A subclass sets `tell` in `open`, has `start`, `halt` and `release`, and calls `end_acts` in `close`.
 
     Attributes
     ----------
-    tell : callable
-        The driver's.
     held : dict of int to Held
         The runs by number.
     machines : dict of id to MachineAdded
@@ -72,13 +163,11 @@ class Adapter(Generic[H]):
         Those of them that take no new tasks.
     """
 
-    tell: Callable[[Told], None]
-
     def __init__(self) -> None:
+        super().__init__()
         self.held: dict[int, H] = {}
         self.machines: dict[Hashable, MachineAdded] = {}
         self.drained: set[Hashable] = set()
-        self._acts: set[asyncio.Task[None]] = set()
 
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
@@ -104,28 +193,6 @@ class Adapter(Generic[H]):
         if not held.over:
             held.over = True
             self.tell(told)
-
-    def later(self, act: Coroutine[Any, Any, None]) -> None:
-        """Do something beside what is under way, until `end_acts`."""
-        task = asyncio.create_task(act)
-        self._acts.add(task)
-        task.add_done_callback(self._acts.discard)
-
-    async def end_acts(self, patience: float = 0.0) -> None:
-        """Wait until all is done, then cancel what is left."""
-        if patience and self._acts:
-            await asyncio.wait(self._acts, timeout=patience)
-        for task in list(self._acts):
-            task.cancel()
-        if self._acts:
-            await asyncio.wait(self._acts, timeout=5.0)
-
-    async def follow(self, look: Callable[[], Awaitable[None]], seconds: float, *errors: type[Exception]) -> None:
-        """Look again and again; after an error of these kinds, the system does not answer now."""
-        while True:
-            await asyncio.sleep(seconds)
-            with suppress(*errors):
-                await look()
 
     def used(self) -> set[Hashable]:
         """Return the machines that have runs."""
@@ -164,11 +231,21 @@ def record(run: Run, **more: Any) -> str:
 
 
 def recorded(text: str) -> tuple[Run, dict[str, Any]]:
-    """Return the run of a record, and all of the record."""
-    known = json.loads(text)
-    event = from_dict(known["event"])
-    assert isinstance(event, TaskStarted)
-    return Run(known["run"], event.task, event.machine, tuple(event.devices or ())), known
+    """Return the run of a record, and all of the record.
+
+    Raises
+    ------
+    InputError
+        It is none.
+    """
+    try:
+        known = json.loads(text)
+        event, number = from_dict(known["event"]), int(known["run"])
+    except (FlowschedError, LookupError, TypeError, ValueError):
+        event = None
+    if not isinstance(event, TaskStarted):
+        raise InputError(f"the record of a run expected, got {quoted(text)}")
+    return Run(number, event.task, event.machine, tuple(event.devices or ())), known
 
 
 class Folder:

@@ -6,9 +6,8 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.boundary.validate import quoted
@@ -16,8 +15,12 @@ from flowsched.exceptions import FlowschedError, InputError
 from flowsched.hrm.agent.commands import checked
 from flowsched.hrm.agent.processes import Entry
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+from flowsched.run.onworker import attend
 
-__all__ = ["CANNOT", "Command", "ExitStatusError", "command_of", "outcome", "script"]
+__all__ = ["CANNOT", "UNFIT", "Command", "ExitStatusError", "command_in", "command_of", "outcome", "script"]
+
+UNFIT = 126
+"""Exit status of a run that its machine could not begin, such as for want of its folder."""
 
 
 class ExitStatusError(FlowschedError):
@@ -59,7 +62,8 @@ def outcome(
         return Stopped(run.number)
     if status is None:
         return Failed(run.number, ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL), lost=True)
-    return Failed(run.number, ExitStatusError(f"task {run.task!r} ended with {_meaning(status, reason)}", status))
+    error = ExitStatusError(f"task {run.task!r} ended with {_meaning(status, reason)}", status)
+    return Failed(run.number, error, unfit=status == UNFIT)
 
 
 def _meaning(status: int, reason: str) -> str:
@@ -107,18 +111,32 @@ class Command:
         output, errors = ("" if path is None else os.path.abspath(path) for path in (self.output, self.errors))
         return Entry(self.environment, os.path.abspath(self.directory), output, errors)
 
-    def call(self) -> int:
-        """Run it here, for the workers of other executors; return 0, or raise `ExitStatusError`."""
+    def call(self, name: str = "", wanted: Callable[[], bool] | None = None) -> int:
+        """Run it here, for the workers of other executors; return 0, or raise `ExitStatusError`.
+
+        Parameters
+        ----------
+        name : str
+            By which `flowsched.run.onworker.stop` finds it.
+        wanted : callable, optional
+            The command is stopped when that returns False.
+        """
         entry = self.entry
         with tempfile.NamedTemporaryFile(prefix="flowsched-") as file:
             arguments = entry.arguments(checked("command", self.words), why=file.name)
-            environment = entry.variables(os.environ)
-            status = subprocess.run(arguments, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+            status = attend(arguments, entry.variables(os.environ), name, wanted)
             reason = file.read().decode(errors="replace").strip()
         if status:
-            status = status if status > 0 else 128 - status
             raise ExitStatusError(_meaning(status, reason), status)
         return 0
+
+
+def command_in(payload: object) -> Command | None:
+    """Return the command of a payload for workers: a `Command`, or its `call`; None for another call."""
+    own = getattr(payload, "__self__", None)
+    if isinstance(own, Command) and getattr(payload, "__name__", "") == "call":
+        return own
+    return payload if isinstance(payload, Command) else None
 
 
 def command_of(run: Run) -> Command:

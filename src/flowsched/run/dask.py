@@ -3,8 +3,9 @@
 A run is a key of its own that is pinned to its worker.  Dask neither retries nor moves it.  A worker is a machine; one that
 restarts under its nanny has a new address, so it is another machine.
 
-Dask cannot stop a thread.  A run that is stopped while its call is under way is told as stopped at once, and its call goes
-on to its end in a thread of the worker.
+Dask cannot stop a thread.  A *call* that is stopped while it is under way is told as stopped at once, and goes on to its end
+in a thread of the worker.  A *command* is a process: it is told as stopped once all its processes are gone, and it ends with
+its worker and with the driver's client, see `flowsched.run.onworker`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from uuid import uuid4
 from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import InputError
 from flowsched.run.adapter import Adapter, Held
+from flowsched.run.command import UNFIT, Command, ExitStatusError, command_in
 from flowsched.run.executor import Ended, Failed, Left, Run, Stopped, Told
+from flowsched.run.onworker import stop as stop_here
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -44,7 +47,7 @@ _TOGETHER = 0.005
 
 
 class DaskExecutor(Adapter[Held]):
-    """Runs calls on Dask workers; a payload is a callable without parameters, such as a `functools.partial`.
+    """Runs calls on Dask workers; a payload is a callable without parameters, such as a `functools.partial`, or a `Command`.
 
     Runs of a driver that died end with its client, so a successor starts them again.
 
@@ -68,13 +71,14 @@ class DaskExecutor(Adapter[Held]):
         self._client: Any = None
         self._starting: dict[int, Run] = {}
         self._futures: dict[int, Future[Any]] = {}
+        self._commands: dict[int, str] = {}  # keys of commands by run
+        self._ending: set[int] = set()  # commands that are being stopped
         self._released: list[Future[Any]] = []
         self._graphs = 0
         self._workers: dict[Hashable, Any] = {}
         self._life = uuid4().hex[:8]
         self._done: list[tuple[int, Future[Any]]] = []
         self._changed = asyncio.Event()
-        self._closed = False
         self._next = 0.0
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
@@ -88,13 +92,13 @@ class DaskExecutor(Adapter[Held]):
         self._mine = not given
         await self._look()
         self._client.subscribe_topic("all", self._noted)
-        self.later(self._follow())
+        self.later(self.follow(self._look, _POLL, OSError, TimeoutError, pause=self._pause))
         return ()
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        if not callable(run.payload):
-            raise InputError(f"task {run.task!r}: a callable expected, got {run.payload!r}")
+        if command_in(run.payload) is None and not callable(run.payload):
+            raise InputError(f"task {run.task!r}: a callable or a Command expected, got {run.payload!r}")
         if not self._starting:
             self._loop.call_soon(self._start)
         self._starting[run.number] = run
@@ -119,7 +123,11 @@ class DaskExecutor(Adapter[Held]):
         for run in runs:
             held = tuple((name, amount) for name, amount in run.demand.items() if amount and name not in _NOT_DASKS)
             # Dask runs keys of one graph in their order.
-            calls.setdefault((run.machine, held), {})[f"flowsched-{self._life}-{run.number:015d}"] = (run.payload,)
+            key, command = f"flowsched-{self._life}-{run.number:015d}", command_in(run.payload)
+            if command is not None:
+                self._commands[run.number] = key
+            call = run.payload if command is None else partial(_execute, command, key)
+            calls.setdefault((run.machine, held), {})[key] = (call,)
         self._graphs += 1
         layers = {
             f"flowsched-{self._life}-{self._graphs}-{i}": MaterializedLayer(
@@ -144,14 +152,37 @@ class DaskExecutor(Adapter[Held]):
 
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
+        if run.number in self._ending:
+            return
         self._starting.pop(run.number, None)
+        key: Any = self._commands.pop(run.number, None)
         future: Any = self._futures.pop(run.number, None)
+        if future is not None and key is not None:
+            self._ending.add(run.number)
+            self.later(self._end(run, key, future))
+            return
         if future is not None:  # also one that is done: where its worker is gone, Dask would wait for another result
             self.later(self._cancel(future))
         self.tell(Stopped(run.number))
 
+    async def _end(self, run: Run, key: str, future: Future[Any]) -> None:
+        """Stop a command, and tell that once its processes are gone; a worker that is gone has taken them with it."""
+        try:
+            await self._cancel(future)
+            while run.machine in self._workers:
+                with suppress(OSError, TimeoutError, ValueError):  # a worker or the scheduler does not answer now
+                    answers = await self._client.run(stop_here, key, workers=[run.machine], on_error="return")
+                    if answers.get(run.machine) is True:
+                        break
+                self._changed.set()
+                await asyncio.sleep(0.2)
+            self.tell(Stopped(run.number))
+        finally:
+            self._ending.discard(run.number)
+
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
+        self._commands.pop(run.number, None)
         future = self._futures.pop(run.number, None)
         if future is not None:
             self._released.append(future)
@@ -160,7 +191,6 @@ class DaskExecutor(Adapter[Held]):
 
     async def close(self) -> None:
         """See `Executor.close`."""
-        self._closed = True  # a call to Dask may end otherwise than by its cancellation
         await self.end_acts()
         self._futures.clear()
         if self._mine:
@@ -169,7 +199,8 @@ class DaskExecutor(Adapter[Held]):
             self._client.unsubscribe_topic("all")
 
     async def _cancel(self, future: Future[Any]) -> None:
-        await self._client.cancel([future], force=True)
+        with suppress(OSError, TimeoutError):  # its client is closed, or the scheduler is gone with all that it knew
+            await self._client.cancel([future], force=True)
 
     def _over_in_thread(self, number: int, future: Future[Any]) -> None:
         self._loop.call_soon_threadsafe(self._over, number, future)
@@ -206,20 +237,19 @@ class DaskExecutor(Adapter[Held]):
         except asyncio.CancelledError:
             self.tell(Stopped(number))
         except Exception as error:
-            self.tell(Failed(number, error, lost=type(error).__name__ == "KilledWorker"))
+            unfit = isinstance(error, ExitStatusError) and error.status == UNFIT
+            self.tell(Failed(number, error, lost=type(error).__name__ == "KilledWorker", unfit=unfit))
 
     def _noted(self, event: tuple[float, Any]) -> None:
         """Take note of an event of Dask's scheduler; one of each fetch of results is among them."""
         if "worker" in event[1]["action"]:
             self._changed.set()
 
-    async def _follow(self) -> None:
-        while not self._closed:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _POLL)
-            self._changed.clear()
-            with suppress(OSError):  # the scheduler does not answer now
-                await self._look()
+    async def _pause(self, seconds: float) -> None:
+        """Wait for a change of the workers, or for some seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        self._changed.clear()
 
     async def _look(self) -> None:
         """Tell which workers have come and gone."""
@@ -230,3 +260,16 @@ class DaskExecutor(Adapter[Held]):
             capacity = {name: has[name] for name in self._resources if name in has}
             now[address] = MachineAdded(address, capacity, info["host"], {"name": str(info["name"])})
         self.show(now)
+
+
+def _execute(command: Command, key: str) -> int:
+    """Run a command in a thread of a worker, as long as a client wants its result."""
+    from distributed import get_worker
+
+    worker: Any = get_worker()
+
+    def wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is not None and task.state != "cancelled"
+
+    return command.call(key, wanted)

@@ -43,11 +43,14 @@ from flowsched.cluster.events import (
     TaskStarted,
     UsageSampled,
 )
+from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.ahead import Ahead
 from flowsched.run.executor import Ended, Executor, Failed, Left, Run, Started, Told
+from flowsched.run.outlook import Outlook
 from flowsched.run.runs import LOGGER, Runs
+from flowsched.run.unfit import Unfit
 from flowsched.run.work import Active, TaskCancelledError, TaskLostError, Work
 from flowsched.scheduler import Scheduler
 
@@ -72,8 +75,10 @@ class Dispatcher:
         its workers would go on for ever.
     on_end : callable, optional
         See `flowsched.run.Driver`.
-    ahead : float, optional
+    ahead, patience : float, optional
         See `flowsched.run.Driver`.
+    elastic : bool
+        Likewise.
 
     Attributes
     ----------
@@ -98,7 +103,11 @@ class Dispatcher:
         losses: int = 10,
         on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
         ahead: float | None = None,
+        patience: float | None = None,
+        elastic: bool = False,
     ) -> None:
+        self.outlook = Outlook(scheduler, executor, patience, elastic)
+        self.unfit = Unfit(scheduler)
         self.ahead = Ahead(scheduler.cluster, executor, ahead)
         self.scheduler, self.executor, self._on_end = scheduler, executor, on_end
         self.losses = whole("losses", losses, 0)
@@ -118,13 +127,14 @@ class Dispatcher:
         """Submit a job, which goes with its last task; an error leaves everything as it was."""
         self.flush()
         self.scheduler.apply(replace(job, closed=True))
-        self.attach(work)
+        self.attach(work, job.tasks)
 
-    def attach(self, work: Iterable[Work]) -> None:
+    def attach(self, work: Iterable[Work], submitted: Iterable[Task] = ()) -> None:
         """Take over tasks that the scheduler knows."""
         new = {one.task: one for one in work}
         self.work.update(new)
         self.ahead.expect(new)
+        self.outlook.expect(new.values(), submitted)
         self.dirty = True
 
     def cancel(self, task: Hashable, now: float) -> None:
@@ -189,12 +199,14 @@ class Dispatcher:
             return
         self.dirty = True
         self.runs.end(active)
+        if isinstance(told, Ended) or (isinstance(told, Failed) and not told.lost and not told.unfit):
+            self.unfit.begun(active.run.machine)
         if isinstance(told, Ended):
             self._ended(active, told.value)
         elif active.why is not None:
             self._failed(active, active.why, lost=False)
         elif isinstance(told, Failed):
-            self._failed(active, told.error, told.lost or not active.counted)
+            self._fail(active, told)
         elif active.counted:
             self._failed(active, TaskLostError(f"task {active.run.task!r} was stopped by its executor"), lost=True)
         else:
@@ -209,6 +221,18 @@ class Dispatcher:
             self._finish(active.work, value, None, TaskCompleted(task, run=active.counted))
         elif self._awaits(active):  # it was done before it could be stopped, so it need not run again
             self._finish(active.work, value, None, TaskRemoved(task))
+
+    def _fail(self, active: Active, told: Failed) -> None:
+        """Let a run fail; one that its machine could not begin says nothing against its task at first."""
+        if not told.unfit or not active.counted or active.work is None:
+            self._failed(active, told.error, told.lost or not active.counted)
+            return
+        spared, changes = self.unfit.failed(active.work, active.run.machine, told.error)
+        active.work.losses -= spared  # this one does not count
+        self._failed(active, told.error, lost=spared)
+        for change in changes:
+            self.outlook.note(change)
+            self._happened(change)
 
     def _failed(self, active: Active, error: BaseException, lost: bool) -> None:
         task, work, cancelled = active.run.task, active.work, isinstance(error, TaskCancelledError)
@@ -241,7 +265,10 @@ class Dispatcher:
 
     def _hear_machine(self, event: Event) -> None:
         self.dirty = True
+        self.outlook.note(event)
         machine, there = getattr(event, "id", None), self.scheduler.cluster.machines
+        if isinstance(event, MachineAdded | MachineUpdated | MachineRemoved | MachineFailed):
+            self.unfit.forget(machine)
         match event:
             case MachineRemoved() | MachineFailed() | MachineDrained() if machine not in there:
                 if isinstance(event, MachineDrained) or self.refused.pop(machine, None) is None:
@@ -365,6 +392,10 @@ class Dispatcher:
                 run = Run(number + self._skipped, delta.task, delta.machine, delta.devices, payload, amounts, gang)
                 self.runs.add(Active(run, work, number, demand, held=True, waits=self.ahead.holds(run)))
         self.runs.advance_held()
+        for one, error in self.outlook.hopeless(self.work, now):
+            if one.task in self.work and one.task not in self.runs.of:
+                self._finish(one, None, error, TaskRemoved(one.task))
+                self.dirty = True
         self.ahead.look(now, len(round.waiting))
         self.dirty = self.dirty or self.ahead.next is not None
         self._again_at = max(round.again_at, now + QUIET)
@@ -378,7 +409,7 @@ class Dispatcher:
     @property
     def wake(self) -> float:
         """The time at which there is something to do, although nothing happens."""
-        return min(self._again_at, self.runs.due)
+        return min(self._again_at, self.runs.due, self.outlook.due)
 
     # -- an earlier driver --------------------------------------------------------------------------------------
 

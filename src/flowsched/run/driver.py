@@ -18,17 +18,20 @@ from typing import Any, Self
 
 from flowsched.boundary.validate import mapping, number, seconds, whole
 from flowsched.cluster.events import Event, JobSubmitted
-from flowsched.exceptions import InputError
+from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Round
 from flowsched.run.dispatch import Dispatcher
-from flowsched.run.executor import Executor, Run, Told
-from flowsched.run.work import TaskCancelledError, Work
+from flowsched.run.executor import Broken, Executor, Run, Told
+from flowsched.run.work import ExecutorError, TaskCancelledError, Work
 from flowsched.scheduler import Scheduler
 
 __all__ = ["Driver"]
 
 CLOSING = 30.0
 """Seconds in which the runs have to end when the driver closes."""
+
+BROKEN = 5.0
+"""Seconds in which they have to end where the executor has failed."""
 
 
 def steady() -> Callable[[], float]:
@@ -63,6 +66,11 @@ class Driver:
         follow each other without a round in between; the scheduler's books give machines as much more capacity.  A better
         task that comes meanwhile starts so much later.  0 for none.  By default what lies between an end and the next
         start, as it is measured.
+    patience : float, optional
+        Seconds for which a task waits while no machine is there that could run it, since all of them are gone or drained;
+        then it fails with `NeverRunsError`.  One that no machine could ever run fails at once.  By default all wait.
+    elastic : bool
+        Larger machines may come: a task that none could ever run waits for `patience`, too.
     clock : callable, optional
         The time of the scheduler, in seconds; it must go on over the lives of a journal.  By default the time of day when
         the driver was made, and steady from then on.
@@ -99,6 +107,8 @@ class Driver:
         round_limit: float | None = None,
         on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
         ahead: float | None = None,
+        patience: float | None = None,
+        elastic: bool = False,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.scheduler, self.executor = scheduler, executor
@@ -107,7 +117,8 @@ class Driver:
         self._interval = number("interval", interval, 0)
         self._round_limit, self._clock = round_limit, steady() if clock is None else clock
         ahead = None if ahead is None else number("ahead", ahead, 0)
-        self._dispatch = Dispatcher(scheduler, executor, losses, on_end, ahead)
+        patience = None if patience is None else number("patience", patience, 0)
+        self._dispatch = Dispatcher(scheduler, executor, losses, on_end, ahead, patience, elastic)
         self._inbox: list[Told] = []
         self._news = asyncio.Event()
         self._futures: dict[Hashable, asyncio.Future[Any]] = {}
@@ -154,7 +165,8 @@ class Driver:
             own = [replace(task, retries=retries) if task.retries is None else task for task in job.tasks]
             job = replace(job, tasks=own)
         self._check_open()
-        self._dispatch.submit(job, work)
+        counted = getattr(self.executor, "counted", None)
+        self._dispatch.submit(job if counted is None else counted(job), work)
         return self._promised(work)
 
     def attach(
@@ -264,6 +276,8 @@ class Driver:
         hear = told.append
         runs = await self.executor.open(lambda one: hear(one))
         try:
+            if broken := [one for one in told if isinstance(one, Broken)]:
+                raise self._error_of(broken[0])
             self._dispatch.recover(told, runs, self._clock())
         except BaseException:
             await self.executor.close()
@@ -288,6 +302,12 @@ class Driver:
                 self._news.set()
                 await asyncio.wait([self._owner], timeout=CLOSING)
                 self._owner.cancel()
+            elif not self._owner.cancelled() and isinstance(self._owner.exception(), ExecutorError):
+                self._dispatch.stop_all(self._clock())
+                rest = asyncio.create_task(self._loop())
+                await asyncio.wait([rest], timeout=BROKEN)
+                rest.cancel()
+                await asyncio.gather(rest, return_exceptions=True)
             await asyncio.wait([self._owner])
         finally:
             futures, self._futures = self._futures, {}
@@ -316,6 +336,13 @@ class Driver:
                     future.set_exception(error)
             raise
 
+    def _error_of(self, broken: Broken) -> ExecutorError:
+        error, name = broken.error, type(self.executor).__name__
+        text = str(error) if isinstance(error, FlowschedError) else f"{type(error).__name__}: {error}"
+        failed = ExecutorError(f"{name} cannot go on: {text}")
+        failed.__cause__ = error
+        return failed
+
     async def _loop(self) -> None:
         dispatch, earliest = self._dispatch, -inf
         while True:
@@ -323,7 +350,10 @@ class Driver:
             now = self._clock()
             inbox, self._inbox = self._inbox, []
             for told in inbox:
-                dispatch.hear(told, now)
+                if not isinstance(told, Broken):
+                    dispatch.hear(told, now)
+                elif not self._closing:
+                    raise self._error_of(told)
             dispatch.check_machines()
             dispatch.overdue(now)
             dispatch.flush()

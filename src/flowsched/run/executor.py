@@ -6,6 +6,7 @@ Rules of every executor:
 * The runs of a gang that a round has placed are started in one turn of the loop, once nothing has to stop for any of them.
 * `start` and `stop` return at once; what comes of them is told later.  Any number of answers may come late, twice or never.
 * Each run that was started ends with one of `Ended`, `Failed` and `Stopped`.  Nothing of it is left on the machine by then.
+* An executor that cannot go on tells `Broken`; it never falls silent.
 * The end of a run is kept until `release`.  A driver that dies before has its successor told of it.
 """
 
@@ -15,9 +16,23 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
 
-__all__ = ["Ended", "Executor", "Failed", "Holding", "Left", "Run", "Started", "Stopped", "Told"]
+__all__ = [
+    "Away",
+    "Broken",
+    "Counting",
+    "Ended",
+    "Executor",
+    "Failed",
+    "Holding",
+    "Left",
+    "Partial",
+    "Run",
+    "Started",
+    "Stopped",
+    "Told",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +98,14 @@ class Failed:
     error : BaseException
     lost : bool
         The worker or the connection died under it, which says nothing against the task.
+    unfit : bool
+        The machine could not begin it, such as for want of the folder in which it runs.
     """
 
     run: int
     error: BaseException
     lost: bool = False
+    unfit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +115,14 @@ class Stopped:
     run: int
 
 
-Told = Started | Left | Ended | Failed | Stopped | Event
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The executor cannot go on; the driver ends with this error, and stops the runs as far as that can be done."""
+
+    error: BaseException
+
+
+Told = Started | Left | Ended | Failed | Stopped | Broken | Event
 """What an executor tells; of the events, those of machines: they come, change, are drained, and go."""
 
 
@@ -124,6 +149,27 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """Release what `open` took.  Runs that are left over are left as they are, for the next driver."""
+
+
+class Counting(Executor, Protocol):
+    """An executor whose system counts other amounts than those that tasks name."""
+
+    def counted(self, job: JobSubmitted) -> JobSubmitted:
+        """Return a job with the demands of its tasks as the system counts them; the driver submits that."""
+
+
+class Away(Executor, Protocol):
+    """An executor that knows of machines that are not there now."""
+
+    def away(self) -> Iterable[MachineAdded] | None:
+        """Return the machines that may come, or come back; None if they are not known, as before their first answer."""
+
+
+class Partial(Executor, Protocol):
+    """An executor whose machines are used by others, too."""
+
+    def whole(self, machine: MachineAdded) -> MachineAdded:
+        """Return a machine with all that it would have if the others used nothing."""
 
 
 class Holding(Executor, Protocol):

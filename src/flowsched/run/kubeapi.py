@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
+from flowsched.boundary.validate import quoted
 from flowsched.exceptions import FlowschedError
 
 __all__ = ["Api", "KubernetesError", "allowed"]
@@ -82,11 +83,16 @@ class Api:
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return the answer to a request as JSON has it; the request is repeated until there is one."""
         while True:
+            answer = b""
             try:
-                return json.loads(await self.call(self.request, method, path, body))
+                answer = await self.call(self.request, method, path, body)
+                return json.loads(answer)
             except KubernetesError as error:
                 if error.status and error.status != 429 and error.status < 500:
                     raise
+                LOGGER.info("%s", error)
+            except ValueError:  # cut off by what is in between
+                LOGGER.warning("%s %s: JSON expected, got %s", method, path, quoted(answer[:200]))
             await asyncio.sleep(1.0)
 
     def request(self, method: str, path: str, body: Any = None) -> bytes:
@@ -130,6 +136,7 @@ class Api:
         """
         from urllib3.exceptions import HTTPError
 
+        said = ""
         while not self._closed.is_set():
             try:
                 if not version:
@@ -147,14 +154,19 @@ class Api:
                         if event["type"] != "BOOKMARK":
                             there = event["type"] != "DELETED"
                             tell({_path(kind, event["object"]): event["object"] if there else None}, False)
-            except (KubernetesError, HTTPError, OSError, ValueError, KeyError) as error:
+                    said = ""
+            except Exception as error:
+                if isinstance(error, RuntimeError) and "loop is closed" in str(error):
+                    return
                 if getattr(error, "status", 0) == 410:
                     version = ""
                 elif not self._closed.is_set():
-                    LOGGER.info("watch of %s: %s", kind, error)
+                    if not isinstance(error, KubernetesError | HTTPError | OSError):
+                        version = ""  # what is not understood may have changed something
+                    text = f"{type(error).__name__}: {error}"
+                    LOGGER.log(logging.INFO if text == said else logging.WARNING, "watch of %s: %s", kind, text)
+                    said = text
                     self._closed.wait(1.0)
-            except RuntimeError:  # the event loop is closed
-                return
 
 
 def _events(answer: Any) -> Iterator[dict[str, Any]]:

@@ -21,10 +21,12 @@ from uuid import uuid4
 
 from flowsched.boundary import private
 from flowsched.boundary.validate import number
+from flowsched.cluster.events import MachineAdded
+from flowsched.exceptions import FlowschedError, InputError
 from flowsched.run.adapter import Adapter, Held, recorded
 from flowsched.run.command import Command
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Failed, Run, Stopped, Told
+from flowsched.run.executor import Broken, Failed, Run, Stopped, Told
 from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
 from flowsched.run.podfeed import Feed
 from flowsched.run.pods import DRIVER, RECORD, binding, is_over, made, ready, verdict
@@ -33,6 +35,21 @@ from flowsched.run.pods import machine as as_machine
 __all__ = ["KubernetesError", "KubernetesExecutor"]
 
 LOGGER = logging.getLogger("flowsched")
+
+
+_ODD = (ArithmeticError, AttributeError, FlowschedError, LookupError, TypeError, ValueError)
+"""Errors of reading an object that does not look as the API describes it."""
+
+
+def _ready(node: Mapping[str, Any]) -> bool:
+    try:
+        return ready(node)
+    except _ODD:
+        return False
+
+
+def _odd(path: str, error: Exception) -> KubernetesError:
+    return KubernetesError(f"{path} is not understood: {type(error).__name__}: {error}")
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -81,6 +98,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
         self._since: dict[Hashable, float] = {}  # of nodes that are not ready
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._odd_nodes: dict[str, str] = {}  # what is not understood of them
         self._feed: Feed | None = None
         self._closed = False
 
@@ -99,7 +117,12 @@ class KubernetesExecutor(Adapter[_Pod]):
             if "nodeName" not in pod["spec"]:
                 self.later(self._delete(path))
                 continue
-            run, _ = recorded(about["annotations"][RECORD])
+            try:
+                run, _ = recorded((about.get("annotations") or {}).get(RECORD, ""))
+            except InputError as error:
+                LOGGER.warning("pod %s: %s; it is deleted", path, error)
+                self.later(self._delete(path))
+                continue
             self.held[run.number] = self._by_path[path] = _Pod(run, path=path)
         runs = [pod.run for pod in self.held.values()]
         self._settle()
@@ -154,6 +177,14 @@ class KubernetesExecutor(Adapter[_Pod]):
         for path, pod in list(self._seen["pods"].items()):
             self._feed.see(path, pod)
 
+    def whole(self, machine: MachineAdded) -> MachineAdded:
+        """See `flowsched.run.executor.Partial`."""
+        node = self._seen["nodes"].get(str(machine.id))
+        try:
+            return machine if node is None else as_machine(node, (), self._resources)
+        except _ODD:
+            return machine
+
     # -- requests -----------------------------------------------------------------------------------------------
 
     async def _begin(self, pod: _Pod, body: dict[str, Any] | None) -> None:
@@ -203,9 +234,15 @@ class KubernetesExecutor(Adapter[_Pod]):
             if one is None:
                 self._gone(path)
             elif pod is not None:
-                self._see(pod, one)
+                try:
+                    self._see(pod, one)
+                except _ODD as error:
+                    self.finish(pod, Failed(pod.run.number, _odd(path, error)))
             if self._feed is not None:
-                self._feed.see(path, one)
+                try:
+                    self._feed.see(path, one)
+                except _ODD as error:
+                    LOGGER.warning("%s", _odd(path, error))
         self._soon("settle", 0.02)
 
     def _gone(self, path: str) -> None:
@@ -221,8 +258,8 @@ class KubernetesExecutor(Adapter[_Pod]):
             self.begin(pod)
         if not is_over(one):
             return
-        pod.over = True
         told = verdict(pod.run, one)
+        pod.over = True
         payload = pod.run.payload
         if isinstance(payload, Command) and payload.output is not None:
             self.later(self._log(pod.path, payload.output, told))
@@ -235,7 +272,7 @@ class KubernetesExecutor(Adapter[_Pod]):
             log = await self._api.call(self._api.request, "GET", f"{path}/log")
             with open(output, "ab", opener=private.opener) as file:
                 file.write(log)
-        except (KubernetesError, OSError) as error:
+        except (KubernetesError, OSError, RuntimeError) as error:  # also: its threads were ended
             LOGGER.warning("log of %s: %s", path, error)
         self.tell(told)
 
@@ -243,17 +280,19 @@ class KubernetesExecutor(Adapter[_Pod]):
         """Tell which nodes have come, changed and gone."""
         others: dict[str, list[dict[str, Any]]] = {}
         for path, pod in self._seen["pods"].items():
-            if path not in self._by_path and "nodeName" in pod["spec"] and not is_over(pod):
-                others.setdefault(pod["spec"]["nodeName"], []).append(pod)
+            node_of = (pod.get("spec") or {}).get("nodeName")
+            if path not in self._by_path and node_of is not None and not is_over(pod):
+                others.setdefault(node_of, []).append(pod)
+        shown: dict[Hashable, MachineAdded] = {}
         nodes = {node["metadata"]["name"]: node for node in self._seen["nodes"].values()}
         for name in self._since.keys() - nodes.keys():
             del self._since[name]
         there, drained, known = list[str](), set[Hashable](), self.machines.keys() | self.used()
         for name, node in nodes.items():
-            if ready(node):
+            if _ready(node):
                 self._since.pop(name, None)
                 there.append(name)
-                if node["spec"].get("unschedulable"):
+                if (node.get("spec") or {}).get("unschedulable"):
                     drained.add(name)
             elif name in known:
                 left = self._since.setdefault(name, self._loop.time()) + self._lost - self._loop.time()
@@ -261,7 +300,20 @@ class KubernetesExecutor(Adapter[_Pod]):
                     there.append(name)
                     drained.add(name)
                     self._soon((name,), left)
-        self.show({name: as_machine(nodes[name], others.get(name, ()), self._resources) for name in there}, drained)
+        for name in there:
+            try:
+                shown[name] = as_machine(nodes[name], others.get(name, ()), self._resources)
+            except _ODD as error:  # the other nodes go on
+                text = str(_odd(f"node {name}", error))
+                if self._odd_nodes.get(name) != text:
+                    self._odd_nodes[name] = text
+                    LOGGER.warning("%s; it takes no tasks", text)
+                if name in self.machines:
+                    shown[name] = self.machines[name]
+                    drained.add(name)
+            else:
+                self._odd_nodes.pop(name, None)
+        self.show(shown, drained)
 
     def _soon(self, why: Hashable, seconds: float) -> None:
         """Look at the nodes again; changes until then are told together."""
@@ -269,6 +321,9 @@ class KubernetesExecutor(Adapter[_Pod]):
 
             def act() -> None:
                 del self._timers[why]
-                self._settle()
+                try:
+                    self._settle()
+                except Exception as error:
+                    self.tell(Broken(error))
 
             self._timers[why] = self._loop.call_later(seconds, act)

@@ -7,22 +7,28 @@ The runs of a gang are actors.  Those that start at once begin together: no call
 member finds the others there, and one whose actor has died has been lost.
 
 A run may be lost seconds before Ray counts its node as dead.  Until that is known, the node is drained and the loss is not
-told: a task without demand is sent there.  It comes back from a node that lives, and fails on one that is dead.
+told: a task without demand is sent there.  It comes back from a node that lives, and fails on one that is dead.  Of a command
+it ends what is left, so a command is told as stopped or lost once its processes are gone, see `flowsched.run.onworker`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
+from uuid import uuid4
 
 from flowsched.boundary.validate import seconds
 from flowsched.cluster.events import MachineAdded, MachineDrained, MachineUpdated
 from flowsched.exceptions import InputError
 from flowsched.run.adapter import Adapter, Held
+from flowsched.run.command import UNFIT, ExitStatusError, command_in
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+from flowsched.run.onworker import clear
 
 __all__ = ["RayExecutor"]
 
@@ -31,14 +37,15 @@ _RAYS = {"cpu": "CPU", "gpu": "GPU", "mem": "memory"}
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Call(Held):
-    """A run, its task's result, and the actor of a member of a gang."""
+    """A run, its task's result, the actor of a member of a gang, and the name of a command, by which it is found."""
 
     ref: Any = None
     actor: Any = None
+    name: str = ""
 
 
 class RayExecutor(Adapter[_Call]):
-    """Runs calls as Ray tasks; a payload is a callable without parameters, such as a `functools.partial`.
+    """Runs calls as Ray tasks; a payload is a callable without parameters, such as a `functools.partial`, or a `Command`.
 
     Runs of a driver that died end with its connection, so a successor starts them again.
 
@@ -61,6 +68,7 @@ class RayExecutor(Adapter[_Call]):
     ) -> None:
         self._address, self._resources, self._poll = address, tuple(resources), seconds("poll", poll)
         super().__init__()
+        self._life = uuid4().hex[:8]
         self._gangs: dict[Hashable, list[_Call]] = {}  # to be started in this turn of the loop
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
@@ -99,11 +107,14 @@ class RayExecutor(Adapter[_Call]):
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        if not callable(run.payload):
-            raise InputError(f"task {run.task!r}: a callable expected, got {run.payload!r}")
-        call = self.held[run.number] = _Call(run)
+        command = command_in(run.payload)
+        if command is None and not callable(run.payload):
+            raise InputError(f"task {run.task!r}: a callable or a Command expected, got {run.payload!r}")
+        name = "" if command is None else f"flowsched-{self._life}-{run.number}"
+        payload = run.payload if command is None else partial(command.call, name)
+        call = self.held[run.number] = _Call(run, name=name)
         if run.gang is None:
-            call.ref = self._pinned(self._call, run.machine, name=str(run.task), **_asked(run)).remote(run.payload)
+            call.ref = self._pinned(self._call, run.machine, name=str(run.task), **_asked(run)).remote(payload)
             self.later(self._watch(call))
             return
         call.actor = self._pinned(self._member, run.machine, **_asked(run)).remote()
@@ -116,8 +127,14 @@ class RayExecutor(Adapter[_Call]):
         calls = self._gangs.pop(gang)
         await asyncio.gather(*(call.actor.up.remote() for call in calls), return_exceptions=True)
         for call in calls:
-            call.ref = call.actor.call.remote(call.run.payload)
-            self.later(self._watch(call))
+            command = command_in(call.run.payload)
+            payload = call.run.payload if command is None else partial(command.call, call.name)
+            try:
+                call.ref = call.actor.call.remote(payload)
+            except Exception as error:  # its call cannot be pickled
+                self.finish(call, Failed(call.run.number, error))
+            else:
+                self.later(self._watch(call))
 
     def holds(self, run: Run) -> bool:
         """See `Holding.holds`; members of a gang begin together, so none may wait at its node."""
@@ -152,9 +169,13 @@ class RayExecutor(Adapter[_Call]):
         try:
             self.finish(call, Ended(number, await call.ref))
         except self._ray.exceptions.RayTaskError as error:
-            self.finish(call, Failed(number, error.cause or error))
+            cause = error.cause or error
+            unfit = isinstance(cause, ExitStatusError) and cause.status == UNFIT
+            self.finish(call, Failed(number, cause, unfit=unfit))
         except Exception as error:
             if call.stopped:
+                with suppress(self._ray.exceptions.RayError, OSError):  # of a node that is gone with all that it had
+                    await self._probe(call)
                 self.finish(call, Stopped(number))
             else:
                 await self._lost(call, error)
@@ -165,13 +186,18 @@ class RayExecutor(Adapter[_Call]):
         self.tell(MachineDrained(node))
         while node in self.machines:
             try:
-                await self._pinned(self._call, node, num_cpus=0).remote(int)
-            except self._ray.exceptions.RayError:
+                await self._probe(call)
+            except (self._ray.exceptions.RayError, OSError):
                 await asyncio.sleep(self._poll)
                 continue
             self.tell(MachineUpdated(node))
             self.finish(call, Failed(call.run.number, error, lost=True))
             return
+
+    async def _probe(self, call: _Call) -> None:
+        """Wait for the answer of a call's node, by which nothing is left there of a command."""
+        ask = partial(clear, call.name) if call.name else int
+        await self._pinned(self._call, call.run.machine, num_cpus=0).remote(ask)
 
     async def _look(self) -> None:
         """Tell which nodes have come and gone."""

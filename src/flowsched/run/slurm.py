@@ -3,6 +3,11 @@
 A run is a job that is submitted held, for its node.  Its id is on record before the job is released.  So a submission that
 is cut off by a kill, or whose answer is lost, leaves at most a held job, which has done nothing and is cancelled later.
 
+The runs of a gang that start at once are one job: Slurm begins all of them or none.  Each is a step of its own, so one can be
+stopped alone.  The exit statuses are in the comment of the job, two hexadecimal digits for each run, which its script updates.
+
+Memory is always asked for.  Without a request, Slurm would give a job all memory of its node where memory is counted.
+
 States are polled, of all jobs and nodes at once.  A node takes no new tasks while Slurm does not use it, because it is
 down or drained or does not answer now; it is gone once none of its runs is left.  A run ends when Slurm says that its job
 has, whatever its node's state is.
@@ -14,22 +19,28 @@ again.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from shlex import quote
+from typing import Any, TypeGuard
 from uuid import uuid4
 
-from flowsched.boundary import private
-from flowsched.boundary.files import replace
+from flowsched.boundary import files, private
 from flowsched.boundary.validate import number
+from flowsched.cluster.events import JobSubmitted, MachineAdded
 from flowsched.run import slurmctl
 from flowsched.run.adapter import Adapter, Folder, Held
-from flowsched.run.command import CANNOT, outcome, script
+from flowsched.run.command import outcome, script
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
-from flowsched.run.slurmctl import NoAnswerError, SlurmError
+from flowsched.run.slurmctl import Asked, Job, Memory, NoAnswerError, SlurmError
 
 __all__ = ["SlurmError", "SlurmExecutor"]
+
+LOGGER = logging.getLogger("flowsched")
 
 _AT_ONCE = 8
 """Submissions under way at a time."""
@@ -42,14 +53,61 @@ _LOST = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "GONE"}
 _FAILED = {"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
 
 
+_ABSENT = 3
+"""Looks in a row that do not see a job, after which Slurm has forgotten it.  One answer may be cut off."""
+
+_LARGEST = 500
+"""Members of a gang that start at once: a comment has 1,023 characters at most."""
+
+_COUNTED = ("cpu", "mem", "gpu")
+
+_GANG = """#!/bin/sh
+export SLURM_EXIT_ERROR=126
+unset SLURM_HOSTFILE SLURM_DISTRIBUTION
+dir=$(mktemp -d) || exit 126
+trap 'rm -rf "$dir"' EXIT
+%sbefore= left=1 bad=
+while [ "$left" ]; do
+    sleep 0.2
+    ends= left= member=0
+    while [ "$member" -lt %d ]; do
+        if [ -e "$dir/$member" ]; then
+            read -r status <"$dir/$member"
+            [ "$status" = 0 ] || bad=1
+            ends=$ends$(printf %%02x "$status")
+        else
+            ends=$ends.. left=1
+        fi
+        member=$((member + 1))
+    done
+    [ "$ends" != "$before" ] && [ "$left$bad" ] || continue
+    if scontrol update JobId="$SLURM_JOB_ID" Comment="$ends" >/dev/null 2>&1; then
+        before=$ends
+    else
+        left=1
+    fi
+done
+exit 0
+"""
+"""The script of a gang: its steps, and what reports their exit statuses.  A job without a bad one needs no last report."""
+
+_MEMBER = """(srun -m block --exact -N1 -n1 -c%d %s-w %s --job-name=%s /bin/sh -c 'eval "$(cat)"' >/dev/null 2>&1 <<'%s'
+%s%s
+echo $? >"$dir/.%d" && mv "$dir/.%d" "$dir/%d") &
+"""
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Job(Held):
-    """A run, and its job's id, "" until that is submitted.
+    """A run, and its job's id, "" until that is submitted; of a gang, the number of the run and how many there are.
 
-    The record of the run is there from the submission until `release`.
+    The record of the run is there from the submission until `release`.  `absent` counts looks that did not see the job.
     """
 
     id: str = ""
+    member: int = 0
+    members: int = 1
+    absent: int = 0
 
 
 class SlurmExecutor(Adapter[_Job]):
@@ -57,6 +115,10 @@ class SlurmExecutor(Adapter[_Job]):
 
     A job asks Slurm for what the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.  Paths are
     those of the nodes.  What else a job needs, such as an account, is said by Slurm's environment variables ``SBATCH_...``.
+
+    `counted` gives the driver the demands as Slurm counts them.  A task that names no memory gets Slurm's default
+    (``DefMemPerCPU``, ``DefMemPerNode``), else the part of a node's memory that belongs to its CPUs.  The tasks of a gang,
+    which are one job, each get the largest of their demands.
 
     Parameters
     ----------
@@ -85,6 +147,11 @@ class SlurmExecutor(Adapter[_Job]):
         self._folder = Folder(folder, sync=True)
         self._turn, self._submitting = asyncio.Semaphore(_AT_ONCE), 0
         self._pending: dict[str, list[str]] = {"release": [], "hold": [], "cancel": []}
+        self._gangs: dict[Hashable, list[_Job]] = {}  # to be submitted in this turn of the loop
+        self._leaving: list[_Job] = []  # members that are to be stopped
+        self._sizes: dict[Hashable, tuple[int, int]] = {}  # of nodes: CPUs and MiB
+        self._memory = Memory()
+        self._away: list[MachineAdded] = []
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
@@ -92,29 +159,81 @@ class SlurmExecutor(Adapter[_Job]):
         records = self._folder.open()
         name = self._folder.path / "name"
         if not name.exists():
-            replace(name, f"flowsched-{uuid4().hex}", private.MODE)
+            files.replace(name, f"flowsched-{uuid4().hex}", private.MODE)
         self._name = name.read_text()
         for path in self._folder.path.glob(".*.tmp"):  # what a driver that was killed had not written whole
             path.unlink()
         for run, record in records:
-            self.held[run.number] = _Job(run, id=record["job"])
+            members = {key: record[key] for key in ("member", "members") if key in record}
+            self.held[run.number] = _Job(run, id=record["job"], **members)
         runs = [job.run for job in self.held.values()]
+        self._memory = await slurmctl.memory(self._part)
         await self._look()
-        self.later(
-            self.follow(self._look, self._poll, SlurmError)
-        )  # which says that the controller does not answer now
+        self.later(self.follow(self._look, self._poll, NoAnswerError))
         return runs
+
+    def counted(self, job: JobSubmitted) -> JobSubmitted:
+        """Return a job with the demands of its tasks as Slurm counts them; the scheduler refuses one that is wrong."""
+        demands = [task.demand for task in job.tasks if _valid(task.demand)]
+        if len(demands) < len(job.tasks):
+            return job
+        asked = [self._asked(demand, self._sizes) for demand in demands]
+        if job.gang is not None and len(asked) > 1:
+            most = _largest(asked)
+            asked = [replace(most, memory=-(-most.memory // most.cpus) * most.cpus)] * len(asked)
+        tasks = []
+        for task, demand, one in zip(job.tasks, demands, asked, strict=True):
+            amounts = {"cpu": one.cpus, "mem": one.memory, "gpu": one.gpus}
+            own = {name: amounts[name] for name in self._resources if amounts.get(name)}
+            tasks.append(replace(task, demand={**demand, **own}))
+        return replace(job, tasks=tasks)
+
+    def _asked(self, demand: Mapping[str, float], nodes: Iterable[Hashable]) -> Asked:
+        """Return what is asked for a demand on any of some nodes."""
+        cpus = max(ceil(demand.get("cpu", 0)), 1)
+        memory = ceil(demand.get("mem", 0))
+        if not memory:
+            memory = min((self._memory.of(cpus, *self._sizes.get(node, (1, 1))) for node in nodes), default=1)
+        return Asked(cpus, memory, ceil(demand.get("gpu", 0)))
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        text = f"#!/bin/sh\n{slurmctl.CONTROL}\n{script(run, slurmctl.WHY)}"
+        script(run)  # what is wrong with it is an error of this run alone
         job = self.held[run.number] = _Job(run)
-        self.later(self._submit(job, text))
+        if run.gang is None:
+            self.later(self._submit([job]))
+            return
+        if run.gang not in self._gangs:
+            self.later(self._start_gang(run.gang))
+        self._gangs.setdefault(run.gang, []).append(job)
+
+    async def _start_gang(self, gang: Hashable) -> None:
+        """Submit the runs that were started in a turn of the loop as one job."""
+        jobs = self._gangs.pop(gang)
+        for i, job in enumerate(jobs):
+            job.member, job.members = i, len(jobs)
+        await self._submit(jobs)
 
     def halt(self, held: _Job) -> None:
         """See `Adapter.halt`."""
-        if held.id:
+        if held.id and held.members == 1:
             self._soon("cancel", held.id)
+        elif held.id:
+            self._leaving.append(held)
+            if len(self._leaving) == 1:
+                self.later(self._leave())
+
+    async def _leave(self) -> None:
+        """Stop members of gangs: a whole job where none is left or none has begun, else their steps."""
+        await asyncio.sleep(0.02)
+        leaving, self._leaving = self._leaving, []
+        stay = {job.id for job in self.held.values() if job.begun and not job.over and not job.stopped}
+        for job in leaving:
+            if job.id not in stay:
+                self._soon("cancel", job.id)
+            else:
+                with suppress(SlurmError):  # the driver asks again
+                    await slurmctl.cancel_member(job.id, job.member)
 
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
@@ -131,32 +250,49 @@ class SlurmExecutor(Adapter[_Job]):
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    async def _submit(self, job: _Job, text: str) -> None:
-        """Submit a job, put it on record, and release it."""
-        run = job.run
+    async def _submit(self, jobs: Sequence[_Job]) -> None:
+        """Submit the job of some runs, put them on record, and release it."""
+        id = ""
         self._submitting += 1
         try:
             async with self._turn:
-                while not job.stopped and not job.id:
+                while not id and not any(job.stopped for job in jobs):
                     try:
-                        job.id = await slurmctl.submit(run, text, self._name, self._part)
-                    except NoAnswerError:
+                        id = await self._request([job.run for job in jobs])
+                    except NoAnswerError as error:
+                        LOGGER.warning("Slurm: %s; it is asked again", error)
                         await asyncio.sleep(self._poll)
-                    except SlurmError as error:
-                        self.finish(job, Failed(run.number, error))
-                        return
+        except SlurmError as error:
+            for job in jobs:
+                self.finish(job, Failed(job.run.number, error))
+            return
         finally:
             self._submitting -= 1
-        if not job.id:
-            self.finish(job, Stopped(run.number))
-        elif job.stopped:
-            self._soon("cancel", job.id)
+        stopped = any(job.stopped for job in jobs)
+        for job in jobs:
+            job.id = id
+            if not id:
+                self.finish(job, Stopped(job.run.number))
+            elif not stopped:
+                self._folder.write(job.run, job=id, member=job.member, members=job.members)
+        if id:
+            self._soon("cancel" if stopped else "release", id)
+
+    async def _request(self, runs: Sequence[Run]) -> str:
+        """Submit the held job of some runs; return its id."""
+        places = [run.machine for run in runs]
+        asked = _largest([self._asked(run.demand, places) for run in runs])
+        if len(runs) == 1:
+            text = f"#!/bin/sh\n{slurmctl.CONTROL}\n{script(runs[0], slurmctl.WHY)}"
+            comment = repr(runs[0].task)[:200]
+        elif len(runs) > _LARGEST:
+            raise SlurmError(f"gang {runs[0].gang!r}: {_LARGEST} tasks at once are the most, got {len(runs)}")
         else:
-            self._folder.write(run, job=job.id)
-            self._soon("release", job.id)
+            text, comment = _gang_script(runs, asked), ".." * len(runs)
+        return await slurmctl.submit(places, asked, text, self._name, comment, self._part)
 
     def _soon(self, act: str, id: str) -> None:
-        """Release or cancel a job, together with others of this turn of the loop."""
+        """Release, hold or cancel a job, together with others of this turn of the loop."""
         self._pending[act].append(id)
         if len(self._pending[act]) == 1:
             self.later(self._act(act))
@@ -165,7 +301,7 @@ class SlurmExecutor(Adapter[_Job]):
         await asyncio.sleep(0.02)
         ids, self._pending[act] = self._pending[act], []
         with suppress(SlurmError):  # the driver asks for a stop again, and a held job is seen by `_look`
-            await _ACTS[act](ids)
+            await _ACTS[act](list(dict.fromkeys(ids)))
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -175,46 +311,113 @@ class SlurmExecutor(Adapter[_Job]):
         The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
         """
         asked = [job for job in self.held.values() if job.id and not job.over]
-        nodes, usable, unused = await slurmctl.nodes(self._resources, self._part)
+        nodes, usable, unused = await slurmctl.nodes(_COUNTED, self._part)
         jobs = await slurmctl.jobs(self._name)
+        self._sizes = {node: _size(one.capacity) for node, one in nodes.items()}
+        of: dict[str, list[_Job]] = {}
+        for job in self.held.values():
+            of.setdefault(job.id, []).append(job)
+        off = {job.id for job in asked if job.run.machine in unused}
+        parts = {id for id, runs in of.items() if len(runs) < runs[0].members}
         for job in asked:
             if not job.over:
-                self._see(job, *jobs.get(job.id, ("GONE", 0, "None")), job.run.machine in unused)
+                self._see(job, jobs.get(job.id), job.id in off, job.id in parts)
         if not self._submitting:
-            ids = {job.id for job in self.held.values()}
-            for id, (_, _, reason) in jobs.items():
-                if reason == "JobHeldUser" and id not in ids:
+            for id, known in jobs.items():
+                if known.reason == "JobHeldUser" and id not in of:
                     self._soon("cancel", id)  # of a submission that was cut off
         used = self.used()
-        there = {node: one for node, one in {**self.machines, **nodes}.items() if node in usable or node in used}
+        own = {node: MachineAdded(node, _of(one.capacity, self._resources)) for node, one in nodes.items()}
+        there = {node: one for node, one in {**self.machines, **own}.items() if node in usable or node in used}
+        self._away = [one for node, one in own.items() if node not in usable]
         self.show(there, there.keys() - usable)
 
-    async def _fail(self, job: _Job, status: int) -> None:
-        """Tell that a job has failed; where it could not run its command, its comment says why."""
-        reason = ""
-        if status in CANNOT:
-            with suppress(SlurmError):
-                reason = await slurmctl.reason(job.id)
-        self.finish(job, outcome(job.run, status, False, reason=reason))
+    def away(self) -> list[MachineAdded]:
+        """See `flowsched.run.executor.Away`."""
+        return self._away
 
-    def _see(self, job: _Job, state: str, code: int, reason: str, unused: bool) -> None:
-        """Take note of the state of a job."""
-        number = job.run.number
-        if state == "PENDING" and not job.stopped:
+    def _see(self, job: _Job, known: Job | None, off: bool, part: bool) -> None:
+        """Take note of the state of a job.
+
+        Parameters
+        ----------
+        job : _Job
+        known : Job or None
+            What Slurm says of it.
+        off : bool
+            Slurm does not use its nodes.
+        part : bool
+            Not all of its runs are on record.
+        """
+        job.absent = 0 if known is not None else job.absent + 1
+        if known is None:
+            if job.absent < _ABSENT:
+                return
+            known = Job("GONE", 0, "None")
+        number, state, reason = job.run.number, known.state, known.reason
+        status = _status(known.comment, job)
+        if status is not None:
+            self.finish(job, outcome(job.run, status, job.stopped))
+        elif state == "PENDING" and part and reason == "JobHeldUser":
+            self._soon("cancel", job.id)  # a driver was killed while it put the runs on record
+        elif state == "PENDING" and not job.stopped:
             if reason != "JobHeldUser":
-                if unused:  # held first, so that it does not begin meanwhile
+                if off:  # held first, so that it does not begin meanwhile
                     self._soon("hold", job.id)
             else:
-                self._soon("cancel" if unused else "release", job.id)
+                self._soon("cancel" if off else "release", job.id)
         elif state == "RUNNING":
             self.begin(job)
         elif state == "COMPLETED":
             self.finish(job, Ended(number, 0))
         elif state == "CANCELLED":
             self.finish(job, Stopped(number))
-        elif state == "FAILED" and code:
-            status = os.waitstatus_to_exitcode(code)
-            self.later(self._fail(job, status if status > 0 else 128 - status))
+        elif state == "FAILED" and known.code and job.members == 1:
+            status = os.waitstatus_to_exitcode(known.code)
+            status = status if status > 0 else 128 - status
+            self.finish(job, outcome(job.run, status, False, reason=known.why))
         elif state in _FAILED or state in _LOST:
             error = SlurmError(f"task {job.run.task!r}: job {job.id} ended as {state} ({reason})")
             self.finish(job, Failed(number, error, lost=state in _LOST))
+
+
+def _valid(demand: object) -> TypeGuard[Mapping[str, float]]:
+    if not isinstance(demand, Mapping):
+        return False
+    return all(isinstance(amount, int | float) and 0 <= amount < inf for amount in demand.values())
+
+
+def _size(capacity: Any) -> tuple[int, int]:
+    return int(capacity.get("cpu", 0)), int(capacity.get("mem", 0))
+
+
+def _of(capacity: Any, names: Iterable[str]) -> dict[str, float]:
+    return {name: capacity[name] for name in names if capacity.get(name)}
+
+
+def _largest(asked: Iterable[Asked]) -> Asked:
+    """Return the largest of each amount."""
+    all = list(asked)
+    return Asked(max(one.cpus for one in all), max(one.memory for one in all), max(one.gpus for one in all))
+
+
+def _gang_script(runs: Sequence[Run], asked: Asked) -> str:
+    """Return the script of a gang's job."""
+    mark = f"end-{uuid4().hex}"
+    gpus = f"--gpus-per-task={asked.gpus} " if asked.gpus else ""
+    steps = [
+        _MEMBER % (asked.cpus, gpus, quote(str(run.machine)), slurmctl.step_name(i), mark, script(run), mark, i, i, i)
+        for i, run in enumerate(runs)
+    ]
+    return _GANG % ("".join(steps), len(runs))
+
+
+def _status(comment: str, job: _Job) -> int | None:
+    """Return the exit status of a member of a gang, if that is known."""
+    digits = comment[2 * job.member : 2 * job.member + 2]
+    if job.members == 1 or len(comment) != 2 * job.members or digits == "..":
+        return None
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return None

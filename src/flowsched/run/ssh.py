@@ -25,8 +25,8 @@ from uuid import uuid4
 from flowsched.boundary.validate import number, quoted
 from flowsched.cluster.events import MachineAdded, MachineRemoved
 from flowsched.exceptions import InputError
+from flowsched.run.adapter import Acts, recorded
 from flowsched.run.adapter import record as to_record
-from flowsched.run.adapter import recorded
 from flowsched.run.command import outcome, script
 from flowsched.run.executor import Run, Stopped, Told
 from flowsched.run.remote import WHY, exchange
@@ -41,18 +41,25 @@ LOGGER = logging.getLogger("flowsched")
 _LINE = re.compile(r"(this|[0-9a-f]{32}-\d+) (\w+) ?(.*)")
 """Of an answer; anything else was written by the files with which the user's shell begins."""
 
+_ABSENT = 3
+"""Answers in a row without a run, after which the host does not have it."""
+
 _HOST = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:\s]+)(?::(?P<port>\d{1,5}))?")
 
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """A run on a host; without `run`, one of which the driver knows nothing.  `since` is when its stop was confirmed."""
+    """A run on a host; without `run`, one of which the driver knows nothing.
+
+    `since` is when its stop was confirmed, `absent` counts answers that do not name it.
+    """
 
     run: Run | None
     text: str = ""
     stopped: bool = False
     since: float | None = None
     over: bool = False
+    absent: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -79,7 +86,7 @@ class _RefusedError(Exception):
     """Another driver uses the host."""
 
 
-class SSHExecutor:
+class SSHExecutor(Acts):
     """Runs commands on hosts over SSH; a payload is a `Command`, or a command line.
 
     Paths are those of the host, from the user's home.  A host whose connection is lost is connected again.  If that takes too
@@ -118,6 +125,7 @@ class SSHExecutor:
         lost: float = 60.0,
         grace: float = 5.0,
     ) -> None:
+        super().__init__()
         self._resources, self._options = tuple(resources), dict(options or {})
         self._poll, self._lost, self._grace = (
             number("poll", poll, 0.01),
@@ -139,8 +147,8 @@ class SSHExecutor:
         InputError
             No host can be connected.
         """
-        self._tell, self._loop = tell, asyncio.get_running_loop()
-        self._serving = [asyncio.create_task(self._serve(host)) for host in self._hosts.values()]
+        self.tell, self._loop = tell, asyncio.get_running_loop()
+        self._serving = [self.later(self._serve(host)) for host in self._hosts.values()]
         tried = asyncio.gather(*(host.tried.wait() for host in self._hosts.values()))
         with suppress(TimeoutError):
             await asyncio.wait_for(tried, self._lost)
@@ -166,7 +174,7 @@ class SSHExecutor:
         """See `Executor.stop`."""
         host, name = self._of.get(run.number, (None, ""))
         if host is None or host.runs[name].over:
-            self._tell(Stopped(run.number))
+            self.tell(Stopped(run.number))
         else:
             host.runs[name].stopped = True
             host.news.set()
@@ -196,6 +204,10 @@ class SSHExecutor:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
+    def away(self) -> list[MachineAdded] | None:
+        """See `flowsched.run.executor.Away`."""
+        return [] if all(host.turn for host in self._hosts.values()) else None
+
     # -- connections --------------------------------------------------------------------------------------------
 
     async def _serve(self, host: _Host) -> None:
@@ -212,7 +224,7 @@ class SSHExecutor:
                     while not self._closing.is_set():
                         host.news.clear()
                         await self._exchange(host, connection)
-                        pause = 0.1
+                        pause, host.error = 0.1, ""
                         await self._rest(host, connection)
                     await self._exchange(host, connection)
                     return
@@ -220,9 +232,10 @@ class SSHExecutor:
                 LOGGER.warning("host %s: another driver uses %s", host.name, self._folder)
                 self._leave(host)
                 return
-            except (OSError, ValueError, asyncssh.Error, TimeoutError) as error:
-                host.error = str(error) or type(error).__name__
-                LOGGER.info("host %s: %s", host.name, host.error)
+            except Exception as error:  # also an answer that is not understood: the other hosts go on
+                text = str(error) or type(error).__name__
+                LOGGER.log(logging.INFO if text == host.error else logging.WARNING, "host %s: %s", host.name, text)
+                host.error = text
                 if self._temporary or isinstance(error, asyncssh.PermissionDenied | asyncssh.HostKeyNotVerifiable):
                     host.tried.set()  # nothing is to be found, or nothing will change
             if host.gone is None:
@@ -251,7 +264,7 @@ class SSHExecutor:
         host.tried.set()
         if host.there:
             host.there = False
-            self._tell(MachineRemoved(host.name))
+            self.tell(MachineRemoved(host.name))
 
     # -- exchanges ----------------------------------------------------------------------------------------------
 
@@ -291,7 +304,10 @@ class SSHExecutor:
         for name in states.keys() - host.runs.keys() - host.drops:
             asked[name] = host.runs[name] = self._found(host, name, found.get(name))
         for name, held in asked.items():
-            held.text = ""
+            sent = not (held.text and held.stopped)
+            held.text, held.absent = "", 0 if name in states or not sent else held.absent + 1
+            if 0 < held.absent < _ABSENT:  # a line may be garbled
+                continue
             state, status = states.get(name, ("over", "none"))
             if state != "there" and not held.over:
                 held.over = True
@@ -302,7 +318,11 @@ class SSHExecutor:
         """Take over a run of an earlier driver; once this one has begun, a run that it does not know is stopped."""
         if record is None or not self._opening:
             return _Held(None, stopped=True)
-        run = replace(recorded(record)[0], machine=host.name)
+        try:
+            run = replace(recorded(record)[0], machine=host.name)
+        except InputError as error:
+            LOGGER.warning("host %s: %s; what runs there is stopped", host.name, error)
+            return _Held(None, stopped=True)
         if run.number in self._of:
             return _Held(None, stopped=True)
         self._of[run.number] = host, name
@@ -317,7 +337,7 @@ class SSHExecutor:
         else:
             why = f"host {host.name} cannot keep its record" if state == "refused" else "its processes were killed"
             code, _, reason = status.partition(" ")
-            self._tell(outcome(run, int(code) if code.isdigit() else None, held.stopped, why, reason))
+            self.tell(outcome(run, int(code) if code.isdigit() else None, held.stopped, why, reason))
 
     def _come(self, host: _Host, has: str) -> None:
         """Take note of an answer; a host is a machine once nothing is left there that the driver does not know."""
@@ -327,11 +347,13 @@ class SSHExecutor:
         if not host.there and not has:
             host.news.set()  # it was given up while it answered
         elif not host.there and all(held.run is not None for held in host.runs.values()):
+            if not re.fullmatch(r"\d+ \d+ \d+", has):
+                raise ValueError(f"cores, memory and GPUs expected, got {quoted(has)}")
             cpus, memory, gpus = map(int, has.split())
             amounts = {"cpu": cpus, "mem": memory / 1024, "gpu": gpus}
             host.capacity = {name: amounts[name] for name in self._resources if amounts.get(name)}
             host.there = True
-            self._tell(MachineAdded(host.name, host.capacity))
+            self.tell(MachineAdded(host.name, host.capacity))
         host.tried.set()
 
 

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError
 from flowsched.run.executor import Run
 
-__all__ = ["Active", "TaskCancelledError", "TaskLostError", "Work"]
+__all__ = ["Active", "ExecutorError", "NeverRunsError", "TaskCancelledError", "TaskLostError", "Work"]
 
 
 class TaskCancelledError(FlowschedError):
     """A task was cancelled before it ended."""
+
+
+class ExecutorError(FlowschedError):
+    """The executor cannot go on; its cause is the error that ended it."""
+
+
+class NeverRunsError(FlowschedError):
+    """No machine has, or will have, room for a task."""
 
 
 class TaskLostError(FlowschedError):
@@ -38,6 +47,10 @@ class Work:
         Of each run, in the unit of the clock.
     losses : int
         Runs that were lost.
+    unfit : list of (hashable, bool)
+        Runs that did not begin: the machine, and whether it began the run before that.
+    submitted : Task or None
+        As it was submitted, where that is kept.
     """
 
     task: Hashable
@@ -45,6 +58,8 @@ class Work:
     done: Callable[[Any, BaseException | None], None]
     time_limit: float | None = None
     losses: int = 0
+    unfit: list[tuple[Hashable, bool]] = field(default_factory=list)
+    submitted: Task | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -1,0 +1,237 @@
+"""Tasks that can never run: whether a machine will ever have room for one is tried on empty copies of the cluster.
+
+A copy is a scheduler of the same policy without tasks of its own.  So constraints, taints, slots, devices, racks and quotas
+count as they do in a round, and a gang fits if a round would start it.  One copy has the machines that take tasks now; the
+other one has all that were ever there, and those of which the executor says that they may come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import Any
+
+from flowsched.cluster.events import (
+    Event,
+    JobRemoved,
+    JobSubmitted,
+    MachineAdded,
+    MachineDrained,
+    MachineFailed,
+    MachineRemoved,
+    MachineUpdated,
+)
+from flowsched.cluster.model import MICRO, Task
+from flowsched.cluster.records import Group, JobRecord
+from flowsched.exceptions import FlowschedError
+from flowsched.run.executor import Executor
+from flowsched.run.runs import LOGGER
+from flowsched.run.work import NeverRunsError, Work
+from flowsched.scheduler import Scheduler
+
+__all__ = ["Outlook"]
+
+_ROUNDS, _STEP = 3, 1e5
+"""Rounds in which a copy decides on a task, and the seconds between them: a policy may let a task wait for a while."""
+
+_KNOWN = 10_000
+"""Verdicts that are kept."""
+
+_NOW, _LATER, _NEVER = range(3)
+
+
+class Outlook:
+    """Finds the tasks that wait in vain.
+
+    A task that no machine could ever hold is given up at once, or after `patience` where the cluster is `elastic`.  One that
+    only machines could hold that are gone, failed or drained is given up after `patience`.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    executor : Executor
+        Its method `away`, if any, returns the machines that are not there and may come, or None if it does not know them.
+        Its method `whole`, if any, returns a machine with all that it has, where others use a part of it.
+    patience : float or None
+        In seconds; None: nothing is given up.
+    elastic : bool
+        Larger machines may come.
+
+    Attributes
+    ----------
+    due : float
+        The next time at which a task is given up.
+    """
+
+    def __init__(self, scheduler: Scheduler, executor: Executor, patience: float | None, elastic: bool) -> None:
+        self._scheduler, self._executor, self._patience, self._elastic = scheduler, executor, patience, elastic
+        resources = scheduler.cluster.resources
+        self._now, self._ever = (Scheduler(scheduler.policy, resources) for _ in range(2))
+        self._up: dict[Hashable, MachineAdded] = {}
+        self._seen: dict[Hashable, MachineAdded] = {}
+        self._verdicts: dict[Any, int] = {}
+        self._since: dict[Hashable, float] = {}
+        self._gangs: set[Hashable] = set()
+        self._clock = 0.0  # of the copies
+        self.due = inf
+
+    def note(self, event: Event) -> None:
+        """Take note of an event of a machine."""
+        if self._patience is None:
+            return
+        if isinstance(event, MachineAdded | MachineUpdated) and event.capacity is not None:
+            parts = (event.capacity, event.rack, event.labels or {}, event.slots, event.taints or ())
+            machine, whole = MachineAdded(event.id, *parts), getattr(self._executor, "whole", None)
+            machine = machine if whole is None else whole(machine)
+            if self._up.get(event.id) != machine:
+                self._up[event.id] = machine
+                _show(self._now, machine)
+                self._verdicts.clear()
+            self._see(machine)
+        elif isinstance(event, MachineUpdated | MachineDrained | MachineFailed | MachineRemoved):
+            self._up.pop(event.id, None)
+            self._verdicts.clear()
+            _apply(self._now, event)
+
+    def _see(self, machine: MachineAdded) -> None:
+        if self._seen.get(machine.id) != machine:
+            self._seen[machine.id] = machine
+            _show(self._ever, machine)
+            self._verdicts.clear()
+
+    def expect(self, work: Iterable[Work], tasks: Iterable[Task] = ()) -> None:
+        """Take note of work, as it was submitted where that is known."""
+        if self._patience is None:
+            return
+        submitted, known = {task.id: task for task in tasks}, self._scheduler.cluster.tasks
+        for one in work:
+            one.submitted = submitted.get(one.task)
+            job = known[one.task].group.job.job
+            if job.gang is not None:
+                self._gangs.add(job.id)
+
+    def hopeless(self, work: Mapping[Hashable, Work], now: float) -> list[tuple[Work, NeverRunsError]]:
+        """Return the tasks that wait in vain, and why."""
+        cluster, self.due = self._scheduler.cluster, inf
+        if self._patience is None or not cluster.waiting:
+            self._since.clear()
+            return []
+        away: Iterable[MachineAdded] | None = getattr(self._executor, "away", tuple)()
+        for machine in away or ():
+            self._see(machine)
+        unknown = away is None or not self._seen  # nothing is known of machines that may come
+        if len(self._verdicts) > _KNOWN:
+            self._verdicts.clear()
+        given_up: list[tuple[Work, NeverRunsError]] = []
+        waits: set[Hashable] = set()
+        for key, those, gang, why in self._queues(work):
+            if key not in self._verdicts:
+                self._verdicts[key] = self._verdict(those(), gang)
+            verdict = self._verdicts[key]
+            if verdict == _NOW:
+                continue
+            never = verdict == _NEVER and not unknown
+            patience = 0.0 if never and not self._elastic else self._patience
+            name = key if gang is None else key[1]
+            waits.add(name)
+            since = self._since.setdefault(name, now)
+            tasks = [one for one in those() if one.id in work]
+            if now >= since + patience:
+                said = why() if never else f"no machine that could run it has been there for {patience:g} s"
+                given_up += [(work[one.id], NeverRunsError(said)) for one in tasks]
+                continue
+            if since == now and tasks:
+                more = f" and {len(tasks) - 1} others" if len(tasks) > 1 else ""
+                LOGGER.warning("task %r%s: no machine that could run it is there; %g s are waited for one", tasks[0].id, more, patience)  # fmt: skip
+            self.due = min(self.due, since + patience)
+        self._since = {name: since for name, since in self._since.items() if name in waits}
+        return given_up
+
+    def _queues(
+        self, work: Mapping[Hashable, Work]
+    ) -> Iterator[tuple[Any, Callable[[], list[Task]], int | None, Callable[[], str]]]:
+        """Yield what waits: classes of tasks, and gangs of which none runs, with a key, the tasks, the gang and the reason."""
+        cluster = self._scheduler.cluster
+        for cls, groups in list(cluster.waiting.items()):
+            if self._verdicts.get(cls) == _NOW:
+                continue
+            first = next(iter(next(iter(groups)).waiting)).id
+            yield cls, partial(_tasks_of, groups, work), None, partial(self._why, first)
+        for id in list(self._gangs):
+            job = cluster.jobs.get(id)
+            if job is None:
+                self._gangs.discard(id)
+            elif (
+                self._verdicts.get(("gang", id, len(job.tasks))) != _NOW
+                and not any(record.row >= 0 for record in job.tasks)
+                and len(job.tasks) >= (job.job.gang or 0)
+            ):
+                members = partial(_tasks_of, (job,), work)
+                yield ("gang", id, len(job.tasks)), members, job.job.gang, partial(self._short, job, work)
+
+    def _why(self, task: Hashable) -> str:
+        detail = self._scheduler.explain(task).detail
+        shapes = "; ".join(f"{shape}: {', '.join(blockers)}" for shape, blockers in detail.items())
+        return f"it never fits here ({shapes})" if shapes else "it never fits here"
+
+    def _short(self, job: JobRecord, work: Mapping[Hashable, Work]) -> str:
+        most = self._placed(self._ever, [_task(record, work) for record in job.tasks], None)
+        return f"its gang of {job.job.gang} never fits here: {most} at once are the most"
+
+    def _verdict(self, tasks: Sequence[Task], gang: int | None) -> int:
+        """Return whether tasks fit on the machines that take tasks, only on others, or on none."""
+        tried, need = (tasks[:1], 1) if gang is None else (tasks, gang)
+        if not tried or self._placed(self._now, tried, gang) >= need:
+            return _NOW
+        return _LATER if self._placed(self._ever, tried, gang) >= need else _NEVER
+
+    def _placed(self, copy: Scheduler, tasks: Sequence[Task], gang: int | None) -> int:
+        """Return how many of some tasks a copy would start at once, if nothing else were there."""
+        job = JobSubmitted("trial", [replace(task, duration=None) for task in tasks], gang=gang)
+        try:
+            copy.apply(job)
+        except FlowschedError:  # of a task that is not known as a whole
+            return len(tasks)
+        try:
+            for _ in range(_ROUNDS):
+                self._clock += _STEP
+                copy.commit(copy.schedule(self._clock))
+                placed = sum(record.row >= 0 for record in copy.cluster.tasks.values())
+                if placed:
+                    return placed
+            return 0
+        finally:
+            copy.apply(JobRemoved("trial"))
+
+
+def _tasks_of(those: Iterable[Group | JobRecord], work: Mapping[Hashable, Work]) -> list[Task]:
+    """Return the waiting tasks of groups, or all of a job."""
+    chains = (one.waiting if isinstance(one, Group) else one.tasks for one in those)
+    return [_task(record, work) for chain in chains for record in chain]
+
+
+def _task(record: Any, work: Mapping[Hashable, Work]) -> Task:
+    """Return a task as it was submitted, or what is known of it."""
+    one = work.get(record.id)
+    if one is not None and one.submitted is not None:
+        return one.submitted
+    cls = record.group.cls
+    return Task(record.id, (cls.demand / MICRO).tolist(), cls.constraints, tolerations=cls.tolerations)
+
+
+def _show(copy: Scheduler, machine: MachineAdded) -> None:
+    known = copy.cluster.machines.get(machine.id)
+    if known is not None and not known.failed:
+        capacity, labels = machine.capacity, machine.labels
+        _apply(copy, MachineUpdated(machine.id, capacity, machine.rack, labels, machine.slots, machine.taints))
+    else:
+        _apply(copy, machine)
+
+
+def _apply(copy: Scheduler, event: Event) -> None:
+    try:
+        copy.apply(event)
+    except FlowschedError:  # the driver's scheduler refuses it as well, and logs that
+        pass

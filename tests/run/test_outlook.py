@@ -1,0 +1,163 @@
+"""Tasks that can never run are given up, and no others: against an oracle that counts what fits on empty machines."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from executors import FakeExecutor, run_fake
+
+import flowsched as fs
+from flowsched.run import Driver, NeverRunsError
+from flowsched.run.outlook import Outlook
+from flowsched.run.work import Work
+
+LABELS = ("a", "b")
+
+
+def room(machine: fs.MachineAdded, task: fs.Task) -> int:
+    """Tasks of this kind that an empty machine holds."""
+    if any(machine.labels.get(key) not in wanted for key, wanted in task.constraints.items()):
+        return 0
+    counts = [int(machine.capacity.get(name, 0) // amount) for name, amount in task.demand.items() if amount]
+    return min([*counts, 10**6 if machine.slots is None else machine.slots])
+
+
+def drawn_machine(draw: random.Random, i: int) -> fs.MachineAdded:
+    capacity = {"cpu": draw.randint(1, 8), "mem": draw.randint(1, 8), "gpu": draw.randint(0, 2)}
+    return fs.MachineAdded(i, capacity, labels={"kind": draw.choice(LABELS)}, slots=draw.choice([None, None, 1, 3]))
+
+
+def drawn_job(draw: random.Random, i: int) -> fs.JobSubmitted:
+    demand = {"cpu": draw.randint(0, 9), "mem": draw.randint(0, 9), "gpu": draw.choice([0, 0, 0, 1, 2, 3])}
+    constraints = {"kind": (draw.choice(LABELS),)} if draw.random() < 0.3 else {}
+    count = draw.randint(1, 8)
+    gang = draw.randint(1, count) if draw.random() < 0.6 else None
+    return fs.JobSubmitted(i, [fs.Task((i, k), demand, constraints) for k in range(count)], gang=gang)
+
+
+@pytest.mark.parametrize("name", ["default", "pack", "spread", "shares"])
+def test_what_never_fits_is_found_and_nothing_else(name: str) -> None:
+    """Machines are busy, go and come; a task that only one that is gone could hold waits."""
+    found = waited = 0
+    for seed in range(40):
+        draw = random.Random(seed)
+        policy = fs.Policy() if name == "default" else fs.Policy.named(name)
+        sched, executor = fs.Scheduler(policy, resources=("cpu", "mem", "gpu")), FakeExecutor()
+        outlook = Outlook(sched, executor, 10.0, False)
+        machines = [drawn_machine(draw, i) for i in range(draw.randint(1, 4))]
+        gone = {machine.id for machine in machines if draw.random() < 0.3}
+        jobs = [drawn_job(draw, i) for i in range(draw.randint(1, 6))]
+        for machine in machines:
+            sched.apply(machine)
+            outlook.note(machine)
+        work = {task.id: Work(task.id, None, lambda *_: None) for job in jobs for task in job.tasks}
+        for job in jobs:
+            sched.apply(job)
+            outlook.expect([work[task.id] for task in job.tasks], job.tasks)
+        kinds = (fs.MachineRemoved, fs.MachineDrained, fs.MachineFailed)
+        events: list[Any] = [draw.choice(kinds)(id) for id in sorted(gone)]
+        for event in events:
+            sched.apply(event)
+            outlook.note(event)
+        sched.commit(sched.schedule(1.0))
+        waiting = {id for id, task in sched.cluster.tasks.items() if task.row < 0}
+        never, later = set[Any](), set[Any]()
+        for job in jobs:
+            task, ids = job.tasks[0], {task.id for task in job.tasks}
+            need = job.gang if job.gang is not None and ids <= waiting else 1
+            ever, now = (
+                sum(room(m, task) for m in those) for those in (machines, [m for m in machines if m.id not in gone])
+            )
+            never |= ids & waiting if ever < need else set()
+            later |= ids & waiting if now < need <= ever else set()
+        given = {one.task for one, _ in outlook.hopeless(work, 5.0)}
+        assert given == never, (seed, given ^ never)
+        assert outlook.due == (15.0 if later else float("inf"))
+        assert {one.task for one, _ in outlook.hopeless(work, 14.9)} == never
+        assert {one.task for one, _ in outlook.hopeless(work, 15.0)} == never | later
+        for machine in machines:  # they come back
+            if machine.id in gone:
+                outlook.note(machine)
+        assert {one.task for one, _ in outlook.hopeless(work, 99.0)} == never
+        found, waited = found + bool(never), waited + bool(later)
+    assert found >= 10 and waited >= 3
+
+
+def cluster(**machines: float) -> FakeExecutor:
+    executor = FakeExecutor()
+    executor.machines = dict(machines)
+    return executor
+
+
+def submit(driver: Driver, name: str, count: int, cpu: float, **options: Any) -> list[asyncio.Future[Any]]:
+    job = fs.JobSubmitted(name, [fs.Task(f"{name}{i}", {"cpu": cpu}) for i in range(count)], **options)
+    return list(driver.submit(job, dict.fromkeys([task.id for task in job.tasks], "work")).values())
+
+
+def loop_clock() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_a_driver_fails_what_never_runs_and_goes_on_with_the_rest() -> None:
+    async def main() -> None:
+        executor = cluster(a=2, b=2)
+        sched = fs.Scheduler(resources=("cpu",))
+        async with Driver(sched, executor, patience=100.0, clock=loop_clock) as driver:
+            (good,), (large,), gang = (
+                submit(driver, "good", 1, 2),
+                submit(driver, "large", 1, 3),
+                submit(driver, "g", 5, 1, gang=5),
+            )
+            for future in (large, *gang):
+                with pytest.raises(NeverRunsError, match="never fits here"):
+                    await future
+            executor.tell(executor.end(next(iter(executor.running)), "ended"))
+            assert await good == "result of good0"
+            (waits,) = submit(driver, "waits", 1, 2)
+            while not executor.running:
+                await asyncio.sleep(0.1)
+            for machine in "ab":
+                executor.lose(machine)
+                executor.tell(fs.MachineRemoved(machine))
+            await asyncio.sleep(99.0)
+            assert not waits.done()
+            with pytest.raises(NeverRunsError, match="has been there for 100 s"):
+                await waits
+
+    run_fake(main)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_larger_machines_may_come_to_an_elastic_cluster(elastic: bool) -> None:
+    async def main() -> None:
+        executor = cluster(a=2)
+        async with Driver(
+            fs.Scheduler(resources=("cpu",)), executor, patience=100.0, elastic=elastic, clock=loop_clock
+        ) as driver:
+            (large,) = submit(driver, "large", 1, 3)
+            await asyncio.sleep(50.0)
+            assert large.done() is not elastic
+            if elastic:
+                executor.machines["b"] = 4
+                executor.tell(fs.MachineAdded("b", {"cpu": 4}))
+                while not executor.running:
+                    await asyncio.sleep(0.1)
+                executor.tell(executor.end(next(iter(executor.running)), "ended"))
+                assert await large == "result of large0"
+
+    run_fake(main)
+
+
+def test_a_cluster_without_machines_is_waited_for() -> None:
+    async def main() -> None:
+        async with Driver(fs.Scheduler(resources=("cpu",)), cluster(), patience=100.0, clock=loop_clock) as driver:
+            (one,) = submit(driver, "one", 1, 1)
+            await asyncio.sleep(99.0)
+            assert not one.done()
+            with pytest.raises(NeverRunsError, match="has been there for 100 s"):
+                await one
+
+    run_fake(main)
