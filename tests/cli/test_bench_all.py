@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from flowsched import cli
+from flowsched import cli, experiments
 from flowsched.cli import bench_all
 from flowsched.experiments.rows import Outcome, Row
 from flowsched.experiments.site import agreement, site
@@ -53,6 +54,23 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(bench_all, "_run", run)
     return begun
+
+
+def test_every_measurement_that_reads_recorded_inputs_gets_their_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str]) -> int:
+        commands.append(command)
+        return 1
+
+    monkeypatch.setattr(bench_all, "_run", run)
+    invoke("--site", tmp_path / "site", "--quick", "--data", tmp_path)
+    given = {command[command.index("bench") + 1] for command in commands if "--data" in command}
+    takes = {name for name in experiments.NAMES if "data" in signature(experiments.load(name).run).parameters}
+    assert given == takes
+    assert all(command[command.index("--data") + 1] == str(tmp_path) for command in commands if "--data" in command)
 
 
 def test_one_that_fails_leaves_the_others_and_a_stopped_run_goes_on(tmp_path: Path, measured: list[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from flowsched.exceptions import FlowschedError
 from flowsched.experiments import hrm as experiment
-from flowsched.experiments.hrm import clusters, frameworks, machines, mixed
+from flowsched.experiments.hrm import clusters, frameworks, machines, mixed, plots
 from flowsched.experiments.rows import Outcome, Row
 
 _PROCESSES = machines.processes
@@ -131,6 +131,23 @@ def test_plots_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     where = "60 jobs x 40 on 1050 machines, random run times"
     outcome.rows.append(Row("hrm", where, "delay until running, worst", 1.0, 2.0))
     assert [file.stem for file in experiment.plot(outcome, tmp_path)] == ["hrm_bursts", "hrm_frameworks", "hrm_streams"]
+
+
+def test_the_plot_of_bursts_names_every_cluster_and_every_baseline_once() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    rows = [
+        Row("hrm", f"{jobs} jobs x 40 on {machines} machines, random run times", "delay until running, worst", 1.0, 2.0,
+            note=f"baseline: one scheduler{queues}; 3 runs")
+        for jobs, machines in ((60, 1050), (180, 1050), (36, 210))
+        for queues in (", no queues", " with the same queues")
+    ]  # fmt: skip
+    axes = figure.add_subplot()
+    assert plots._bursts(rows, axes)
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["60 jobs,\n1050 machines", "180 jobs,\n1050 machines", "36 jobs,\n210 machines"]
+    legend = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert legend == ["one scheduler, no queues", "one scheduler with the same queues", "six schedulers"]
+    assert "machines" not in axes.get_title()
 
 
 def test_yarn_by_hand() -> None:

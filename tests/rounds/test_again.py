@@ -195,10 +195,20 @@ def test_a_round_cut_short_is_made_again_at_once() -> None:
         assert cut == 3.0 < whole
 
 
-def test_what_goes_by_the_time_in_ways_of_its_own_sleeps_never() -> None:
-    fine = fgm.FineGrained(fs.Scheduler(resources=("cpu",)))
-    fine.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("a", {"cpu": 1})]))
-    assert settled(fine, 3.0).again_at == 3.0
+def test_by_stages_the_next_round_is_when_a_task_fits() -> None:
+    """Tasks wait for 10 s and compute for 4; the second may compute when the first one ends."""
+    estimator = fgm.DemandEstimator(("cpu",), points=14, cold=1)
+    estimator.observe("k", [[0.0]] * 10 + [[1.0]] * 4, seconds=14)
+    estimator.update()
+    fine = fgm.FineGrained(fs.Scheduler(resources=("cpu",)), estimator=estimator)
+    tasks = [fs.Task(name, {"cpu": 1}, kind="k") for name in "abc"]
+    fine.apply(fs.MachineAdded("m", {"cpu": 1}, time=0.0), fs.JobSubmitted("j", tasks, time=0.0))
+    assert settled(fine, 0.0).again_at == 4.0
+    assert settled(fine, 3.0).again_at == 4.0
+    assert settled(fine, 4.0).again_at == 8.0
+    assert fine.schedule(8.0).placements == {"c": "m"}
+    fine.commit(fine.schedule(8.0))
+    assert settled(fine, 9.0).again_at == inf
 
 
 def test_a_scheduler_that_does_not_tell_is_called_at_any_time() -> None:

@@ -82,6 +82,40 @@ def test_reclaim_takes_a_fraction_of_what_is_idle() -> None:
     assert (got.returned, got.moved, got.waits) == ({"m": 2}, {"k": 3}, 4)
 
 
+def _by_the_source(r: int, idle: tuple[int, int], mu: float) -> tuple[int, int, int]:
+    """Section 2.1 (2), A and B, for a loan r of m from n: what m returns, what is owed to k instead, and what remains."""
+    f = idle[0]
+    returned = int(r * mu) if r <= f else int(f * mu)  # (A)
+    r -= returned
+    f = idle[1]
+    moved = int(r * mu) if r <= f else int(f * mu)  # (B)
+    return returned, moved, r - moved
+
+
+@settings(max_examples=effort(200, 5000), deadline=None)
+@given(
+    st.integers(0, 12),
+    st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    st.sampled_from([1 / 8, 0.25, 0.3, 0.5, 0.7, 0.9, 1.0]),
+)
+def test_a_damped_return_is_that_of_the_source(r: int, idle: tuple[int, int], mu: float) -> None:
+    ledger = Ledger("nmk")
+    ledger.borrow("m", "n", r)
+    got = ledger.reclaim("n", r, {"m": idle[0], "k": idle[1]}, fraction=mu)
+    returned, moved, rest = (got.returned.get("m", 0), got.moved.get("k", 0), got.waits)
+    assert (returned, moved, rest) == _by_the_source(r, idle, mu)
+    assert ledger.debts() == {pair: owed for pair, owed in {("m", "n"): rest, ("m", "k"): moved}.items() if owed}
+
+
+def test_a_borrower_that_owes_more_lends_nothing_beyond_its_damped_return() -> None:
+    """i and m owe n 10 each; m has 20 idle, of which it gives half of its debt, and nothing for that of i."""
+    ledger = Ledger("nimk")
+    ledger.borrow("i", "n", 10)
+    ledger.borrow("m", "n", 10)
+    got = ledger.reclaim("n", 20, {"m": 20}, fraction=0.5)
+    assert (got.returned, got.moved, got.waits) == ({"m": 5}, {}, 15)
+
+
 @settings(max_examples=effort(50, 1000), deadline=None)
 @given(
     LOANS,

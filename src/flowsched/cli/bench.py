@@ -19,7 +19,7 @@ from rich.text import Text
 from flowsched import experiments
 from flowsched.boundary.files import replace
 from flowsched.cli import endings
-from flowsched.cli.bench_all import bench_all
+from flowsched.cli.bench_all import WITH_DATA, bench_all
 from flowsched.cli.compare import compare
 from flowsched.cli.endings import BadInput
 from flowsched.experiments.rows import Keep, Outcome, shown
@@ -80,7 +80,6 @@ _MORE = {
     With --data DIR it also starts the tasks of the trace in DIR/openb at once.
     """,
 }
-_DATA = ("solver", "sirius", "hrm", "openb", "decision", "backlog")
 
 
 class _Experiments(endings.Group):
@@ -158,7 +157,7 @@ def _command(name: str) -> click.Command:
         click.Option(["--plots"], type=folder, metavar="DIR", help="Write plots."),
         click.Option(["--quiet"], is_flag=True, help="Print no progress."),
     ]  # fmt: skip
-    if name in _DATA:
+    if name in WITH_DATA:
         command.params.append(
             click.Option(["--data"], type=folder, metavar="DIR", help="Directory of recorded inputs, for more rows.")
         )

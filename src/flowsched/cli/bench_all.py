@@ -15,9 +15,10 @@ from flowsched import experiments
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
 
-__all__ = ["bench_all"]
+__all__ = ["WITH_DATA", "bench_all"]
 
-_WITH_DATA = ("solver", "hrm", "openb", "decision", "backlog")
+WITH_DATA = ("solver", "sirius", "hrm", "openb", "decision", "backlog")
+"""Measurements that read recorded inputs: those that have ``--data``."""
 
 
 @click.command("all", cls=endings.Command)
@@ -76,7 +77,7 @@ def bench_all(
             rows.unlink(missing_ok=True)
             command = [sys.executable, "-m", "flowsched", "bench", name, "--seed", str(seed), "--json", str(rows)]
             command += ["--plots", str(site / "plots" / name), "--quiet"] + ["--quick"] * quick
-            command += ["--data", str(data)] if data is not None and name in _WITH_DATA else []
+            command += ["--data", str(data)] if data is not None and name in WITH_DATA else []
             status = _run(command)
             if status:
                 bad.append(f"{name} (exit status {status})")

@@ -20,7 +20,7 @@ from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.columns import IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
-from flowsched.cluster.limits import Blockers, CustomLimit, Limit, Reach, Reserved
+from flowsched.cluster.limits import Blockers, CustomLimit, Reach, Reserved, Rule
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
 from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
@@ -55,7 +55,7 @@ class Inventory(ChangeLog):
     affinity : Affinity
     shunned : Shunned
     tasks : RunningTasks
-    rule : Limit or None
+    rule : Rule or None
         Decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
     blockers : Blockers
         The bits of `room`.
@@ -107,7 +107,7 @@ class Inventory(ChangeLog):
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
         self.suitability = Suitability(resources.device_index)
-        self.rule: Limit | None = None
+        self.rule: Rule | None = None
         self.affinity = Affinity()
         self.shunned = Shunned()
         self._classes = IdPool()

@@ -43,6 +43,7 @@ __all__ = [
     "Limit",
     "Reach",
     "Reserved",
+    "Rule",
 ]
 
 Ints = NDArray[np.int64]
@@ -147,6 +148,14 @@ class Limit(Protocol):
 
     def spare(self, row: int, class_id: int, most: int) -> int:
         """Return how many tasks, up to `most`, fit there together, each of which `admits` would let in; or 0."""
+        ...
+
+
+class Rule(Limit, Protocol):
+    """A limit that an adapter sets, by which room may grow as time passes."""
+
+    def due(self) -> float:
+        """Return the next time at which `narrow` may leave more room although nothing happens; infinite for never."""
         ...
 
 

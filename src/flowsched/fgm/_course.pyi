@@ -27,6 +27,19 @@ def fits(
     short: NDArray[np.int8],
     /,
 ) -> None: ...
+def openings(
+    at: _Ints,
+    until: _Floats,
+    want: _Ints,
+    ends: _Floats,
+    reach: _Ints,
+    rows: _Ints,
+    now: float,
+    count: _Ints,
+    open: _Flags,
+    due: _Floats,
+    /,
+) -> None: ...
 
 @disjoint_base
 class Course:

@@ -57,7 +57,7 @@ cdef double SLOWEST = 1e-3
 cdef struct Told:
     int short
     double worst
-    double rise
+    double renew
 
 
 @cython.auto_pickle(False)
@@ -143,8 +143,8 @@ cdef class Course:
         int64_t[:, :, ::1] reach,
         /,
     ):
-        """Take over the state of machines: time of the tasks' states, next time with more to reach, next time when a task
-        should be done, load of others, 1 where compression is allowed, and the timeline."""
+        """Take over the state of machines: time of the tasks' states, time of the next look, end of the timeline's validity,
+        load of others, 1 where compression is allowed, and the timeline."""
         if not (time.shape[0] == due.shape[0] == done.shape[0] == foreign.shape[0] == compress.shape[0]) or not (
             time.shape[0] == ends.shape[0] == available.shape[0] == reach.shape[0]
         ):
@@ -211,6 +211,9 @@ cdef class Course:
 
         Its tasks were `members` at the time of its row and are ``members_now``.  A task whose turn is not that of its
         state begins now, with the stages of ``entry_now``.
+
+        The timeline holds until its first task should be done (`done`).  One with merged stages is computed again when
+        half of its stages have passed: that is `due`, which is infinite for the others.
         """
         cdef Py_ssize_t i, k, n
         cdef Told told
@@ -224,10 +227,10 @@ cdef class Course:
             n = self.gather(at_now[i], at_now[i + 1], members_now, turn_now, entry_now)
             told = Told(-1, 0.0, INFINITY)
             self.flow(n, total, rows[i], now, INFINITY, self.compress[rows[i]], True, &told)
-            first = INFINITY
+            first = told.renew
             for k in range(n):
                 first = self.finish[k] if self.finish[k] < first else first
-            self.done[rows[i]], self.due[rows[i]] = first, told.rise
+            self.done[rows[i]], self.due[rows[i]] = first, told.renew
 
     @cython.critical_section
     def plan(
@@ -431,6 +434,8 @@ cdef class Course:
                 # The last slot is for what holds for ever; the one before it merges all boundaries without a slot.
                 merged = slot == size - 1 and step < INFINITY
                 slot -= merged
+                if merged and told.renew == INFINITY:
+                    told.renew = self.ends[row, size // 2 - 1]
                 for d in range(self.resources):
                     amount = total[row, d] - self.wanted[d]
                     if merged and self.available[row, slot, d] < amount:
@@ -439,8 +444,6 @@ cdef class Course:
                     limit = self.limit[d] if compress else 0.0
                     reach = amount + slack(amount, total[row, d], limit, self.contention, self.soft[d])
                     self.reach[row, slot, d] = reach
-                    if told.rise == INFINITY and slot and reach > self.reach[row, slot - 1, d]:
-                        told.rise = t
                 self.ends[row, slot] = t + step
                 slot += 1
             if t + step >= until:

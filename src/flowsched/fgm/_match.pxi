@@ -26,13 +26,14 @@ Invariants
 ----------
 * ``ends`` of a row ascend, the last one used is infinite; entries after it are not read.
 * `fits` > 0 exactly where one task passes every comparison in integers.
+* `openings` compares as `fits` does: before the time that it finds, `fits` counts no more; then, it counts more.
 
 Complexity: O(stages of the class) for each pair, and O(stages of all classes) for each machine.  Nothing touches Python
 objects within the loops, and the lock of the interpreter is released around them.
 """
 
 from libc.math cimport INFINITY, NAN, fabs
-from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 # Rounding may have decided on which side of 1 a quotient lies that is no farther from it.
@@ -117,6 +118,96 @@ def fits(
         free(stage_of)
         free(span)
         free(place)
+
+
+def openings(
+    const int64_t[::1] at,
+    const double[::1] until,
+    const int64_t[:, ::1] want,
+    const double[:, ::1] ends,
+    const int64_t[:, :, ::1] reach,
+    const int64_t[::1] rows,
+    double now,
+    const int64_t[:, ::1] count,
+    const uint8_t[:, ::1] open,
+    double[::1] due,
+    /,
+):
+    """Lower `due` of each machine to the earliest start at which more tasks of a class fit than were counted.
+
+    `count` and `open` have a line for each of the `rows`; classes that are not `open` there are left out.  See `fits` for
+    the other arrays; `due` is by row.
+    """
+    cdef Py_ssize_t i, c, classes = at.shape[0] - 1, slots = ends.shape[1]
+    if ends.shape[0] != reach.shape[0] or slots != reach.shape[1] or want.shape[1] != reach.shape[2]:
+        raise ValueError("openings: shapes of machines differ")
+    if not (count.shape[1] == open.shape[1] == classes and count.shape[0] == open.shape[0] == rows.shape[0]):
+        raise ValueError("openings: shapes of the counts differ")
+    if until.shape[0] != want.shape[0] or due.shape[0] != ends.shape[0]:
+        raise ValueError("openings: shapes of stages differ")
+    for i in range(rows.shape[0]):
+        if not 0 <= rows[i] < ends.shape[0]:
+            raise IndexError(f"openings: row {rows[i]}")
+    for c in range(classes):
+        if not 0 <= at[c] < at[c + 1] <= until.shape[0]:
+            raise IndexError(f"openings: class {c}")
+    with nogil:
+        for i in range(rows.shape[0] if slots and want.shape[1] else 0):
+            for c in range(classes):
+                if open[i, c]:
+                    due[rows[i]] = opening(
+                        at[c], at[c + 1], until, want, &ends[rows[i], 0], &reach[rows[i], 0, 0], slots, now,
+                        count[i, c] + 1, due[rows[i]],
+                    )
+
+
+cdef double opening(
+    Py_ssize_t begin,
+    Py_ssize_t end,
+    const double[::1] until,
+    const int64_t[:, ::1] want,
+    const double *ends,
+    const int64_t *reach,
+    Py_ssize_t slots,
+    double now,
+    int64_t tasks,
+    double bound,
+) except? -1 nogil:
+    """Find the first start from `now` on at which so many tasks of a class fit; `bound` if that is earlier.
+
+    Where a stage of the machine has too little for a task's stage that begins b after the start, the start is at least the end
+    of the former less b.  The start moves on from one such time to the next until no stage is in the way; none is left out.
+    """
+    cdef Py_ssize_t s = begin, n = 0, resources = want.shape[1]
+    cdef double start = now, lead = 0.0
+    while s < end:
+        while n < slots - 1 and ends[n] <= start + lead + TINY:
+            n += 1
+        while True:
+            if lacking(&want[s, 0], reach + n * resources, resources, tasks):
+                if n == slots - 1 or ends[n] - lead >= bound:
+                    return bound
+                start = ends[n] - lead
+                s, n = begin, 0
+                break
+            if n == slots - 1 or ends[n] >= start + until[s] - TINY:
+                s += 1
+                break
+            n += 1
+        lead = until[s - 1] if s > begin else 0.0
+    if start == now:
+        # Rounding alone may have made `fits` refuse what lies so close to an end.
+        start = now + 2 * TINY if tasks == 1 else bound
+    return start if start < bound else bound
+
+
+cdef inline bint lacking(const int64_t *want, const int64_t *reach, Py_ssize_t resources, int64_t tasks) except -1 nogil:
+    """True if a stage of a machine has too little for so many tasks in a stage."""
+    cdef Py_ssize_t d
+    for d in range(resources):
+        if want[d] > 0 and (want[d] > reach[d] or (tasks > 1 and <double>want[d] * tasks > <double>reach[d])):
+            return True
+    return False
 
 
 cdef int inverses(const int64_t[:, ::1] want, Py_ssize_t pairs, double *part) except -1 nogil:

@@ -179,7 +179,7 @@ class StageEngine:
         """Decide a round; True if the time limit had a part in it."""
         self.rule.now = now
         self._observer.date(now)
-        with self.rule.busy():
+        with self.rule.deciding():
             if self.cluster.waiting:
                 self.rule.look_at_due(now)
             round, late = self.inner.decide(now, time_limit)

@@ -36,6 +36,7 @@ class Evictions:
             preemptions={**round.preemptions, **{t: Preemption(m, None, 0.0) for t, m in places.items()}},
             deltas=(*(Preempt(t, m, None) for t, m in places.items()), *round.deltas),
             turns={**round.turns, **{task.id: task.turn for task in reclaimed.values()}},
+            again_at=round.now,
         )
 
     def _reclaim(self, round: Round) -> dict[int, TaskRecord]:

@@ -81,9 +81,11 @@ class Forecast:
     compress : ndarray of uint8, shape (rows,)
         1 where compression is allowed.
     due : ndarray of float64, shape (rows,)
-        Next time at which the timeline offers more than before; infinite for never.
+        Next time at which the machine is worth another look although nothing happens there: more tasks of a waiting class
+        fit then (`StageRule.narrow`), a refusal ends, or a timeline with merged stages is to be computed again.  Infinite for
+        never.
     done : ndarray of float64, shape (rows,)
-        Next time at which a task there should be done; if it is not, its timeline must be computed again.
+        End of the timeline's validity: then a task there should be done, or half of a timeline with merged stages is past.
     undated : dict of TaskRecord to (int, float or None)
         Runs, by turn, that began (None) or ended at no stated time since the last round; those that ended, with the
         time when they began.
@@ -269,13 +271,12 @@ class Forecast:
             entry[fresh] = self.catalog.entries(inventory.tasks.class_id[tasks[fresh]])
         return turn, entry
 
-    def wait_for(self, rows: Ints, now: float) -> None:
-        """Set `due`: the next time at which machines offer more than now."""
-        lines = self.timelines
-        ends, reach = lines.ends[rows, :-1], lines.reach[rows]
-        ahead = (ends > now + 1e-6) & np.logical_and.accumulate(ends < np.inf, axis=1)
-        more = (reach[:, 1:] > reach[:, :-1]).any(axis=2) & ahead
-        self.due[rows] = np.where(more, ends, np.inf).min(axis=1)
+    def next_end(self, row: int, now: float) -> float:
+        """Return when the present stage of a machine ends; now if its timeline is out of date."""
+        if self.done[row] <= now:
+            return now
+        ends = self.timelines.ends[row]
+        return float(ends[(ends > now + 1e-6).argmax()])
 
     def plan(
         self,

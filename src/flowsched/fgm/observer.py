@@ -233,7 +233,7 @@ class Observer:
         rows = np.array([row])
         self._rule.look(rows, now)
         capacity, lines = self._cluster.inventory.capacity[row], self._forecast.timelines
-        left = lines.available[row, lines.present(rows, now)[0]]
+        left, busy = lines.available[row, lines.present(rows, now)[0]], self._rule.too_busy(row)
         used, before = self._vector(event.usage), self._forecast.foreign[row]
         others, level = self._learner.machine_sampled(
             row, now, capacity / MICRO, used, (capacity - left) / MICRO, before / MICRO
@@ -244,6 +244,8 @@ class Observer:
             self._forecast.advance([row], now)
             self._forecast.foreign[row] = foreign
             self._rule.set_level(row, level)
+            self._cluster.inventory.touch(row)
+        elif self._rule.too_busy(row) != busy:
             self._cluster.inventory.touch(row)
 
 

@@ -36,8 +36,8 @@ _STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
 LATE = -2
 """In place of a resource that is short: a deadline would be missed."""
 
-_DUE = 64
-"""Most machines, or 1 % of them, that are looked at again in a round only because time has passed."""
+_SOON = 1e-6
+"""Times that differ by no more are equal; the kernel's ``TINY``."""
 
 _KEPT = 256
 """Most sets of classes whose stages are kept in the kernel's form."""
@@ -52,7 +52,7 @@ class Refused:
     turns : list of int
         Of the tasks that ran there; with other tasks the refusals do not hold.
     until : float
-        Last time at which they hold.
+        Time at which the machine is to be asked again: a stage ends there, or a deadline can no longer be met.
     short : dict of int to (int, int)
         By class (index), the serial of the needs that were refused, and a resource that was short, or `LATE`.
     """
@@ -85,6 +85,7 @@ class StageRule:
     def __init__(self, forecast: Forecast, learner: Learner, highest: Level, idle: float) -> None:
         self.now = 0.0
         self.record: Callable[[Sequence[Any]], None] | None = None
+        self._deciding = False
         self.forecast = forecast
         self.learner = learner
         self._cluster = forecast.cluster
@@ -140,16 +141,11 @@ class StageRule:
                     self._wait(row)
 
     def look_at_due(self, now: float) -> None:
-        """Look again at machines that offer more since a stage ended there, longest first; at most `_DUE`, or 1 %."""
+        """Look again at machines where time alone may let more tasks start; see `Forecast.due`."""
         self.grow()
         forecast, inventory = self.forecast, self._cluster.inventory
-        rows = np.flatnonzero(forecast.due <= now)
-        most = max(_DUE, len(self._cluster.by_row) // 100)
-        if len(rows) > most:
-            rows = rows[np.argsort(forecast.due[rows], kind="stable")[:most]]
-        if not len(rows):
-            return
-        forecast.wait_for(rows, now)
+        rows = np.flatnonzero(forecast.due <= now + _SOON)
+        forecast.due[rows] = np.inf  # `narrow` finds the next time for the classes that wait
         late: list[int] = []
         for row in rows.tolist():
             self._refused.pop(row, None)
@@ -157,11 +153,15 @@ class StageRule:
                 continue
             current = self._seen[row] == inventory.version[row]
             inventory.touch(row)
-            if forecast.done[row] <= now:
+            if forecast.done[row] <= now + _SOON:
                 late.append(row)
             elif current:  # the prediction still holds
                 self._seen[row] = inventory.version[row]
         forecast.advance(late, now)
+
+    def due(self) -> float:
+        """See `Rule.due`."""
+        return float(self.forecast.due.min(initial=np.inf))
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -171,6 +171,16 @@ class StageRule:
             yield
         finally:
             self.record = record
+
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """Be busy with a round, and find when the machines that it looks at are worth another look."""
+        with self.busy():
+            self._deciding = True
+            try:
+                yield
+            finally:
+                self._deciding = False
 
     def needs(self, class_id: int) -> Needs:
         """Return the assumed needs of a class, by index."""
@@ -186,44 +196,55 @@ class StageRule:
     # -- the limit of the inventory -----------------------------------------------------------------------------
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
-        """See `Limit.narrow`."""
-        count, blockers = self.room(classes, rows)
+        """See `Limit.narrow`; in a round, find also when more fit on machines that other limits leave open."""
+        count, blockers = self.room(classes, rows, fits if self._deciding else None)
         np.minimum(fits, count, out=fits)
         why |= blockers
 
-    def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """Count by Algorithm 2 the tasks of each class that fit on machines, devices apart, and find what is short."""
+    def room(self, classes: Ints, rows: Ints, others: Ints | None = None) -> tuple[Ints, NDArray[np.uint32]]:
+        """Count by Algorithm 2 the tasks of each class that fit on machines, devices apart, and find what is short.
+
+        With what `others` allow, shape (classes, rows), a round looks at the machines again when more fit.
+        """
         self.look(rows, self.now)
         level = self._level[rows]
         if len(classes) and len(rows) and level.min() >= _FINE:
-            count, short = self._fits(classes, _FINE, rows)
+            count, short = self._fits(classes, _FINE, rows, others)
         else:
             count, short = np.zeros((len(classes), len(rows)), np.int64), np.zeros((len(classes), len(rows)), np.int8)
             finest = np.minimum(level, _FINE)
             for step in (_FINE, _COARSE, _REQUEST) if len(classes) else ():
                 mine = np.flatnonzero(finest == step)
                 if len(mine):
-                    count[:, mine], short[:, mine] = self._fits(classes, step, rows[mine])
+                    limits = None if others is None else others[:, mine]
+                    count[:, mine], short[:, mine] = self._fits(classes, step, rows[mine], limits)
         self._close(classes, rows, count, short)
         why = np.where(short >= 0, np.uint32(RESOURCE) << np.maximum(short, 0).astype(np.uint32), 0).astype(np.uint32)
         if self._refused:
             why[short == LATE] = DEADLINE
         return count, why
 
-    def _fits(self, classes: Ints, level: int, rows: Ints) -> tuple[Ints, NDArray[np.int8]]:
+    def _fits(self, classes: Ints, level: int, rows: Ints, others: Ints | None = None) -> tuple[Ints, NDArray[np.int8]]:
         """Match classes with machines of one level; unknown tasks by their request, uncompressed (Algorithm 1, line 8)."""
-        lines = self.forecast.timelines
-        count, short = lines.fits(self._stages(classes, level), rows, self.now)
+        lines, due, now = self.forecast.timelines, self.forecast.due, self.now
+        stages = self._stages(classes, level)
+        count, short = lines.fits(stages, rows, now)
         unknown = [i for i, index in enumerate(classes.tolist()) if self.needs(index).unknown]
         if unknown:
             requests = self._stages(classes[unknown], level)
-            count[unknown], short[unknown] = lines.fits(requests, rows, self.now, compressed=False)
+            count[unknown], short[unknown] = lines.fits(requests, rows, now, compressed=False)
+        if others is not None:
+            more = others > count
+            if unknown:
+                lines.openings(requests, rows, now, count[unknown], more[unknown], due, compressed=False)
+                more[unknown] = False
+            lines.openings(stages, rows, now, count, more, due)
         return count, short
 
     def _close(self, classes: Ints, rows: Ints, count: Ints, short: NDArray[np.int8]) -> None:
         """Set to 0 the counts of machines that are too busy, and of pairs that seemed to fit and were refused."""
         for i, row in enumerate(rows.tolist()) if self._idle else ():
-            if (resource := self._busy(row)) is not None:
+            if (resource := self.too_busy(row)) is not None:
                 count[:, i], short[:, i] = 0, resource
         if self._refused:
             of = {class_id: i for i, class_id in enumerate(classes.tolist())}
@@ -233,7 +254,7 @@ class StageRule:
                     if class_id in of and self.needs(class_id).serial == serial:
                         count[of[class_id], i], short[of[class_id], i] = 0, resource
 
-    def _busy(self, row: int) -> int | None:
+    def too_busy(self, row: int) -> int | None:
         """Return a resource of which too little is idle on a machine, or None."""
         idle = self.learner.idle(row) if self._idle else None
         if idle is None:
@@ -284,9 +305,9 @@ class StageRule:
             resource = plan.short if plan.short >= 0 else LATE
             refused = self._refused[row] = self._refusals(row) or Refused(self._turns(row))
             refused.short[class_id] = self.needs(class_id).serial, resource
-            if plan.short < 0:  # a deadline that can no longer be met hinders no other task
-                refused.until = min(refused.until, plan.until)
-                self._wait(row)
+            # Later the others are in other stages; a deadline that can no longer be met hinders no other task.
+            refused.until = min(refused.until, self.forecast.next_end(row, self.now), plan.until)
+            self._wait(row)
             self._ask_again(row)
         return False
 
@@ -318,12 +339,14 @@ class StageRule:
             # As it will be asked once they are gone: no task is stopped for one that would then be refused.
             refused = self._refusals(row, without)
             known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
-            if known or self._busy(row) is not None:
+            if known or self.too_busy(row) is not None:
                 return 0
         self.look(rows, self.now)
-        if without:
-            self.forecast.refresh(rows, self.now, without)
+        if not without:
+            return int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
+        due = self.forecast.due[row]
+        self.forecast.refresh(rows, self.now, without)
         count = int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
-        if without:
-            self.forecast.refresh(rows, self.now)
+        self.forecast.refresh(rows, self.now)
+        self.forecast.due[row] = due
         return count

@@ -261,3 +261,34 @@ class Timelines:
         reach = self.reach if compressed else self.available
         _course.fits(classes.at, classes.until, classes.order, classes.want, self.ends, reach, rows, now, count, short)
         return count.T, short.T
+
+    def openings(
+        self,
+        classes: Classes,
+        rows: Ints,
+        now: float,
+        count: Ints,
+        open: NDArray[np.bool_],
+        due: Floats,
+        compressed: bool = True,
+    ) -> None:
+        """Lower `due` of each machine to the earliest start at which more tasks of a class fit than now.
+
+        Parameters
+        ----------
+        classes : Classes
+        rows : ndarray of int64, shape (rows,)
+        now : float
+        count : ndarray of int64, shape (classes, rows)
+            As `fits` counted.
+        open : ndarray of bool, shape (classes, rows)
+            Pairs that count.
+        due : ndarray of float64
+            By row of all machines.
+        compressed : bool
+            As for `fits`.
+        """
+        reach = self.reach if compressed else self.available
+        pairs = np.ascontiguousarray(count.T), np.ascontiguousarray(open.T).view(np.uint8)
+        rows = np.ascontiguousarray(rows)
+        _course.openings(classes.at, classes.until, classes.want, self.ends, reach, rows, now, *pairs, due)

@@ -1,8 +1,8 @@
 """The time at which a round is worth making again although nothing has happened since.
 
 A round depends on the cluster, on the network that mirrors it, and on comparisons of `now` with times: ends of age
-buckets, of back-offs, of reservations, of the time in which a stopped task is spared, and what a run beyond its estimate
-makes of a reservation.  Each of these times is known, so the next decision is the same until the first of them, given
+buckets, of back-offs, of reservations, of the time in which a stopped task is spared, what a run beyond its estimate
+makes of a reservation, and the time at which a fit rule leaves more room.  Each of these times is known, so the next decision is the same until the first of them, given
 that a round in between leaves cluster and network as they are.  Three things say that it does:
 
 * No task was moved, not even tried.
@@ -45,11 +45,12 @@ def again_at(
         True if the round altered the network.
     """
     cluster, now = builder.cluster, scope.now
-    if cut or cluster.inventory.rule is not None:  # a fit rule may go by the time
+    if cut:
         return now
     if waiting == len(cluster.resting):
         return cluster.back_at if waiting else inf
     moved = cluster.touched or builder.reservations.terms() != terms
     if moved or (altered and builder.policy.fairness is not None):
         return now
-    return max(now, min(builder.due(now), scope.wake, cluster.back_at))
+    rule = cluster.inventory.rule
+    return max(now, min(builder.due(now), scope.wake, cluster.back_at, inf if rule is None else rule.due()))

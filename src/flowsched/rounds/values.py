@@ -275,7 +275,8 @@ class Round:
     stats : RoundStats
     again_at : float
         No decision changes before this time, if all of the round is committed and no event happens: then a task or run
-        grows older, a reservation ends, or a stopped task may be stopped again.  It may come earlier than needed.  `now`
+        grows older, a reservation ends, a stopped task may be stopped again, or, under `flowsched.fgm.FineGrained`, a stage
+        ends that leaves more room.  It may come earlier than needed.  `now`
         where the next round may differ at once; `inf` where time changes nothing; `-inf` from a scheduler that does not
         tell.
     """

@@ -198,7 +198,8 @@ class Ledger:
         idle : mapping of user to int
             Units that users have and do not use.
         fraction : float
-            Largest part of its idle units that a user gives at once (0 < fraction <= 1).
+            Damping mu (0 < mu <= 1).  Of a debt r, a user with f idle units gives r mu at once while r <= f, else f mu,
+            rounded down.  With 1 it gives all it can, as a borrower without tasks to run should.
         force : bool
             Take the rest from units that borrowers use; else it waits for the next heartbeat.
 
@@ -213,14 +214,18 @@ class Ledger:
         spare = np.zeros(len(self.users), np.int64)
         for name, count in mapping("idle", idle).items():
             check_units(f"idle[{name!r}]", count)
-            spare[self._index(name)] = int(count * fraction)
+            spare[self._index(name)] = count
         spare[n] = 0
         want = min(int(units), int(self.debt[:, n].sum()))
-        returned = _first(np.minimum(spare, self.debt[:, n]), want)
+        returned = _first(_damped(np.minimum(spare, self.debt[:, n]), fraction), want)  # (A)
         self.debt[:, n] -= returned
-        spare -= returned
-        # What a borrower of this lender has idle beyond its debt may still serve for another borrower's.
-        moved = _first(spare, want - int(returned.sum()))
+        # (B) What a user that owes nothing here has idle serves for the debts of others.
+        spare = np.where(self.debt[:, n] > 0, 0, spare - returned)
+        moved = np.zeros(len(self.users), np.int64)
+        left, debt = want - int(returned.sum()), int(self.debt[:, n].sum())
+        for k in np.flatnonzero(spare).tolist():
+            moved[k] = min(left, _part(min(debt, int(spare[k])), fraction))
+            left, debt = left - int(moved[k]), debt - int(moved[k])
         for k in np.flatnonzero(moved).tolist():
             self._lend(n, k, int(moved[k]))
         rest = want - int(returned.sum() + moved.sum())
@@ -259,6 +264,15 @@ class Ledger:
         debt[n] -= creditors
         debt[k] += creditors
         debt[k, n] += units - int(creditors.sum())
+
+
+def _damped(units: Ints, fraction: float) -> Ints:
+    """Multiply by a fraction, and round down."""
+    return np.array([_part(count, fraction) for count in units.tolist()], np.int64)
+
+
+def _part(units: int, fraction: float) -> int:
+    return units if fraction == 1 else min(units, int(units * fraction))
 
 
 def _first(amounts: Ints, units: int | Ints) -> Ints:
