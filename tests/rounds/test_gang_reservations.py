@@ -170,6 +170,17 @@ def test_a_gang_that_its_quota_its_share_or_the_cluster_does_not_allow_holds_not
             assert sched.cluster.placement("other") is not None
 
 
+def test_tasks_of_a_gang_that_avoid_each_other_hold_no_machine_that_cannot_run_them() -> None:
+    sched = cluster(4)
+    x = fs.Task("x", {"cpu": 1}, kind="x", avoids=("y",), duration=5.0)
+    sched.apply(fs.JobSubmitted("g", [x, fs.Task("y", {"cpu": 1}, kind="y", duration=5.0)], gang=2))
+    for now in (0.0, 1.0, 2.0):
+        assert started(sched, now) == set()
+    assert sched.schedule(3.0).again_at > 3.0 and not sched.builder.reservations.holding
+    single(sched, "other", 4, 50.0)
+    assert started(sched, 3.0) == {"other"}
+
+
 def test_a_gang_without_estimates_has_machines_that_empty() -> None:
     """None of its machines takes others once it has waited for as long as `WaitCost.reserve` says."""
     waiting = fs.WaitCost(first=10.0, reserve=1)
@@ -209,4 +220,4 @@ def test_a_restored_scheduler_keeps_the_same_room(tmp_path: Path) -> None:
     first, second = sched.schedule(12.0), copy.schedule(12.0)
     assert dict(first.placements) == dict(second.placements) == {}
     assert first.again_at == second.again_at == 20.0
-    assert next(iter(sched.builder.reservations.remember_gangs()))[3].rows.keys() == {0, 1}  # type: ignore[union-attr]
+    assert next(iter(sched.builder.reservations.remember_gangs()))[-1].rows.keys() == {0, 1}  # type: ignore[union-attr]

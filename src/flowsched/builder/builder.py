@@ -275,6 +275,8 @@ class Builder:
         """Remember which gangs wait at the end of a round."""
         reservations = self.reservations
         reservations.short = dict.fromkeys(waiting)
+        if reservations.vain:
+            reservations.vain = {job: until for job, until in reservations.vain.items() if job in reservations.short}
         if reservations.entitled:
             reservations.entitled = {
                 job: most for job, most in reservations.entitled.items() if job in reservations.short

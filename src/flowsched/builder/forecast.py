@@ -178,7 +178,7 @@ class Forecast:
         order = np.argsort(lacks.sum(axis=1), kind="stable")
         taken: Plan = {}
         for cls, count in wanted:
-            fits = self._by_amounts(cls, whole, devices, able)[order]
+            fits = self._beside(cls, self._by_amounts(cls, whole, devices, able), taken)[order]
             sent = np.zeros_like(fits)
             sent[order] = _filled(count, fits)
             if sent.sum() < count:
@@ -201,7 +201,7 @@ class Forecast:
         taken: Plan = {}
         for i, (cls, count) in enumerate(wanted):
             fits = self._by_amounts(cls, free, devices, self.able)
-            fits = np.where(changed, fits, np.minimum(fits, room[i]))
+            fits = self._beside(cls, np.where(changed, fits, np.minimum(fits, room[i])), taken)
             later = np.maximum(fits - room[i], 0)
             sent = _filled(count, self._in_racks(cls, later))
             sent += _filled(count - int(sent.sum()), self._in_racks(cls, fits - sent, sent))
@@ -231,6 +231,14 @@ class Forecast:
         fits[rows] *= inventory.can_ever(np.array([cls.index]), rows)[0]
         on_machine, in_rack = inventory.affinity.limits_of(cls.index)
         return np.minimum(fits, min(on_machine, in_rack)) if min(on_machine, in_rack) < MANY else fits
+
+    def _beside(self, cls: TaskClass, fits: Ints, taken: Plan) -> Ints:
+        """Return how many of a class fit beside the tasks of other classes that are to start with them."""
+        affinity = self.cluster.inventory.affinity
+        for row, tasks in taken.items() if affinity.heeds(cls.index) else ():
+            for other, count in tasks.items():
+                fits[row] = min(int(fits[row]), affinity.most_beside(cls.index, other.index, count))
+        return fits
 
     def _in_racks(self, cls: TaskClass, fits: Ints, sent: Ints | None = None) -> Ints:
         """Return how many of a class fit if no rack gets more than the class says, after those that are sent."""

@@ -38,7 +38,7 @@ from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 
-__all__ = ["GangReservation", "Reservation", "Reservations", "Terms", "Window"]
+__all__ = ["GangReservation", "RememberedGang", "Reservation", "Reservations", "Terms", "Window"]
 
 Ints = NDArray[np.int64]
 
@@ -70,6 +70,9 @@ class GangReservation:
     rows: Plan
     tried: dict[int, None] = field(default_factory=dict)
 
+
+RememberedGang = tuple[JobRecord, bool, tuple[int, int] | None, float | None, GangReservation | None]
+"""Gang, whether it waited at the end of the last round, its entitlement, until when it is not tried, and what is kept for it."""
 
 Terms = list[tuple[TaskClass | JobRecord, tuple[int, ...], float]]
 """For whom something is kept, on which rows and until when."""
@@ -157,6 +160,8 @@ class Reservations(Columns):
         self._rooms: dict[JobRecord, GangReservation] = {}
         self.short: dict[JobRecord, None] = {}
         """Gangs that waited at the end of the last round."""
+        self.vain: dict[JobRecord, float] = {}
+        """Gangs that could not start where they had seemed to fit, each with the time until which that is not tried again."""
         self.entitled: dict[JobRecord, tuple[int, int]] = {}
         """Under shares, of gangs that fell short: what `Shares.bounds` said while they claimed their share."""
 
@@ -232,7 +237,9 @@ class Reservations(Columns):
         now = self._now
         found: Terms = []
         found += [(cls, (hold.row,), hold.until) for cls, hold in self._holds.items()]
-        found += [(job, tuple(room.rows), room.until if room.until > now else -inf) for job, room in self._rooms.items()]
+        found += [
+            (job, tuple(room.rows), room.until if room.until > now else -inf) for job, room in self._rooms.items()
+        ]
         return found
 
     def due(self, now: float) -> float:
@@ -261,19 +268,17 @@ class Reservations(Columns):
             if row >= 0:
                 self._hold(row, cls.index)
 
-    def remember_gangs(
-        self,
-    ) -> Iterator[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]:
-        """Gang, whether it fell short, its entitlement, and what is kept for it; for `resume_gangs`."""
+    def remember_gangs(self) -> Iterator[RememberedGang]:
+        """Yield what is known of gangs, for `resume_gangs`."""
         for job in dict.fromkeys((*self.short, *self.entitled, *self._rooms)):
             if self.cluster.jobs.get(job.job.id) is job and job.lacks:
-                yield job, job in self.short, self.entitled.get(job), self._rooms.get(job)
+                yield job, job in self.short, self.entitled.get(job), self.vain.get(job), self._rooms.get(job)
 
-    def resume_gangs(
-        self, gangs: Iterable[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]]
-    ) -> None:
-        """Take over what `remember_gangs` of another builder returned."""
-        for job, short, entitled, room in gangs:
+    def resume_gangs(self, gangs: Iterable[RememberedGang]) -> None:
+        """Take over what `remember_gangs` of another builder yielded."""
+        for job, short, entitled, vain, room in gangs:
+            if vain is not None:
+                self.vain[job] = vain
             if short:
                 self.short[job] = None
             if entitled is not None:
@@ -484,6 +489,11 @@ class Reservations(Columns):
         """Return whether room is kept for a gang."""
         return job in self._rooms
 
+    def give_up(self, job: JobRecord, now: float) -> None:
+        """Keep no room for a gang until it has waited for twice as long: it cannot start where it seems to fit."""
+        since = min((task.since for task in job.tasks if task.row < 0 and task.since is not None), default=now)
+        self.vain[job] = 2 * now - since
+
     def windows(self, now: float) -> list[Window]:
         """Return the windows of all kept rows, by standing; none are given where it is unknown when there will be room."""
         cluster, inventory = self.cluster, self.cluster.inventory
@@ -635,7 +645,7 @@ class _GangLine:
     def _wants(self, job: JobRecord) -> tuple[list[tuple[TaskClass, int]], Ints] | None:
         """Return how many tasks of each class the gang starts together, and their room; None where no reservation helps it."""
         tasks = together(job)
-        if not tasks or not self._may_reserve(job):
+        if not tasks or self._now < self._of.vain.get(job, -inf) or not self._may_reserve(job):
             return None
         wanted = [(cls, len(some)) for cls, some in classes_of(tasks)]
         cluster = self._of.cluster

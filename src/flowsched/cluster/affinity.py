@@ -132,6 +132,15 @@ class Affinity:
         known = self._classes.get(class_id)
         return (MANY, MANY) if known is None else (known.on_machine, known.in_rack)
 
+    def most_beside(self, class_id: int, other: int, count: int) -> int:
+        """Return how many tasks of a class may share a machine with so many of another class, by what the two say."""
+        one, two = self._classes.get(class_id), self._classes.get(other)
+        if one is None or two is None or not count:
+            return MANY
+        if two.name in one.avoids or one.name in two.avoids:
+            return 0
+        return max(min(one.on_machine, two.on_machine) - count, 0) if one.kind == two.kind else MANY
+
     def heeds(self, class_id: int) -> bool:
         """Return whether limits may concern the class on a machine."""
         return self.fussy > 0 and class_id in self._classes

@@ -51,7 +51,7 @@ stops      ``run``: was told to stop, and holds its room until it has.  ``task``
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
 gang       ``job``: a gang that waits.  ``short`` [false]: it waited at the end of the last round.  ``bounds`` [[]]: the most tasks that
-           shares let run of its claimant, and of the job.  ``keeps`` [[]]: lists of a machine, a class, and how many
+           shares let run of its claimant, and of the job.  ``vain`` [null]: no room is kept for it until this time.  ``keeps`` [[]]: lists of a machine, a class, and how many
            tasks of it: room is kept for these.  ``until`` [null]: time.  ``timed`` [false]: they are expected to start then.  ``tried`` [[]]: machines.
 left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
            time.
@@ -209,8 +209,12 @@ def _rows(engine: Engine) -> Iterator[Line]:
         machines = [_plain(cluster.by_row[r].id) for r in tried if r in cluster.by_row]
         yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else _plain(at.id), "until": until,
                "tried": machines}  # fmt: skip
-    for job, short, bounds, room in builder.reservations.remember_gangs():
-        line = {"is": "gang", "job": _plain(job.job.id)} | _wanted(short=short, bounds=list(bounds or ()))
+    for job, short, bounds, vain, room in builder.reservations.remember_gangs():
+        line = (
+            {"is": "gang", "job": _plain(job.job.id)}
+            | _wanted(short=short, bounds=list(bounds or ()))
+            | _told(vain=vain)
+        )
         kept = [] if room is None else [(row, cls, n) for row, tasks in room.rows.items() for cls, n in tasks.items()]
         if room is not None and all(
             row in cluster.by_row and cluster.by_class.get(cls.index) is cls for row, cls, _ in kept

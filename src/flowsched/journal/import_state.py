@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeVar
 
 from flowsched.boundary.validate import truth, whole
 from flowsched.builder.builder import Builder
-from flowsched.builder.reservations import GangReservation
+from flowsched.builder.reservations import GangReservation, RememberedGang
 from flowsched.cluster import Cluster, Job, Machine, Task, User
 from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.rebuild import Rebuild, found, time
-from flowsched.cluster.records import JobRecord, TaskClass
+from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError, UnknownIdError
 from flowsched.journal.accounts import booked
 from flowsched.journal.engine import Engine, Line, adapter_of, header_of
@@ -152,7 +152,7 @@ class _Reading:
         self.accounts: dict[str, tuple[Any, Any]] = {}
         self.learnt: list[Line] = []
         self._holds: list[tuple[Any, Any, float, list[Any]]] = []
-        self._gangs: list[tuple[JobRecord, bool, tuple[int, int] | None, GangReservation | None]] = []
+        self._gangs: list[RememberedGang] = []
         self._out: list[Any] = []
         self._roomy: list[TaskClass] = []
         self._until = float("inf")
@@ -270,7 +270,9 @@ class _Reading:
             tried = [found(cluster.machines, one, "machine").row for one in _id(line.get("tried", []), DEEPEST + 1)]
             until, timed = time("until", line["until"]), truth("timed", line.get("timed", False))
             room = GangReservation(until, timed, rows, dict.fromkeys(tried))
-        self._gangs.append((job, truth("short", line.get("short", False)), bounds or None, room))
+        vain = line.get("vain")
+        vain = None if vain is None else time("vain", vain)
+        self._gangs.append((job, truth("short", line.get("short", False)), bounds or None, vain, room))
 
     def _left_out(self, line: Line) -> None:
         for serial in line["groups"]:

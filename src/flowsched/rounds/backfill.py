@@ -153,6 +153,8 @@ class _Room:
         tasks = together(job)
         if not tasks or any(task in check.transaction.before for task in tasks):
             return False
+        if check.transaction.now < builder.reservations.vain.get(job, -inf):
+            return False
         if check.quotas is not None and any(check.quotas.short(group) for group in groups):
             return False
         if builder.policy.fairness is not None and not builder.entitles(job):
@@ -175,6 +177,7 @@ class _Room:
             row = task.row
             check.transaction.restore(task)
             self._look([row])
+        builder.reservations.give_up(job, check.transaction.now)
         return False
 
     def _start(self, tasks: Sequence[TaskRecord], windows: list[Window], end: float, begun: list[TaskRecord]) -> bool:
