@@ -247,10 +247,19 @@ class ClassArcs(Columns):
         return [class_id for class_id in classes if roomy[class_id]]
 
     def with_room_now(self, classes: Sequence[int]) -> list[int]:
-        """Return those of `with_room` for which some machine has room now."""
+        """Return those of `with_room` for which some machine has room now, if none has become free since."""
         known = self.with_room(classes)
-        whys = self.blockers_now(known)
-        return [class_id for class_id, why in zip(known, whys, strict=True) if (why == 0).any()]
+        if not known:
+            return known
+        index = np.array(known, np.int64)
+        rows = self.cluster.inventory.changed_since(int(self._cursor[index].min()))
+        rows = rows[rows < self.room]
+        has = self._open[index] > (self._why[np.ix_(index, rows)] == 0).sum(axis=1)
+        unsure = np.flatnonzero(~has)
+        if len(unsure) and len(rows):
+            has[unsure] = (self.cluster.inventory.room(index[unsure], rows)[1] == 0).any(axis=1)
+        found: list[int] = index[has].tolist()
+        return found
 
     @property
     def room(self) -> int:

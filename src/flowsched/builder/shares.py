@@ -113,7 +113,7 @@ class Shares(Columns):
         self._allowed: Ints = np.zeros(0, np.int64)
         """The same, but no fewer than ran at the last update."""
         self._filled: Ints = np.zeros(0, np.int64)
-        """Tasks that each claimant may run where others leave room; empty but at the end of a round."""
+        """Tasks that each claimant may run in room that others leave, 0 for none; empty but at the end of a round."""
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
         """By index of the job: True if its bounds let no task start, as of the last report."""
 
@@ -166,25 +166,22 @@ class Shares(Columns):
         fairness = self.fairness
         if fairness is None or self._claims is None:
             return False
-        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
         if self._gradual and not state.filling:
+            short: list[int] = []
             if not proposed:
+                running = self._claimants.total(self._counts.tasks - self._counts.waiting)
                 short = np.flatnonzero(self._share > running).tolist()
                 state.aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
             if proposed or short:
                 state.stale = True
                 return True
-        return fairness.fills and self._grant_filling(fairness, running, state, with_room)
+        roomy = with_room([cls.index for cls in self.cluster.waiting]) if fairness.fills else ()
+        return bool(roomy) and self._grant_filling(fairness, state, roomy)
 
-    def _grant_filling(
-        self,
-        fairness: Fairness,
-        running: Ints,
-        state: RoundShares,
-        with_room: Callable[[Sequence[int]], Collection[int]],
-    ) -> bool:
-        """Let claimants at their bounds run more tasks for which there is room; return False if there are none."""
+    def _grant_filling(self, fairness: Fairness, state: RoundShares, roomy: Collection[int]) -> bool:
+        """Let claimants at their bounds run more tasks of classes for which there is room; return False if there are none."""
         assert self._claims is not None
+        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
         count = int(running.sum())
         if not state.filling:
             state.aside.clear()
@@ -192,18 +189,14 @@ class Shares(Columns):
             granted = np.flatnonzero(self._filled > running).tolist()
             state.aside.update(dict.fromkeys(self._claims.ids[i] for i in granted))
         state.running = count
-        if not self._could_fill(running, state, with_room):
+        if not self._holds(running, state, roomy):
             return False
         state.filling = state.stale = True
-        roomy = with_room([cls.index for cls in self.cluster.waiting])
         self._recount(jobs_with(self._counts.look(roomy), self._claimants.index))
-        self._fill(fairness, state)
-        return bool((self._filled > running).any())
+        return self._fill(fairness, state)
 
-    def _could_fill(
-        self, running: Ints, state: RoundShares, with_room: Callable[[Sequence[int]], Collection[int]]
-    ) -> bool:
-        """Return True if a bound keeps a task waiting for which a machine has room."""
+    def _holds(self, running: Ints, state: RoundShares, roomy: Collection[int]) -> bool:
+        """Return True if a bound keeps a task of some classes (by index) waiting."""
         assert self._claims is not None
         jobs = self._claimants.jobs()
         full = self._claimants.of_jobs(jobs, running >= self._most)
@@ -217,9 +210,9 @@ class Shares(Columns):
             return False
         held = np.zeros(self._claimants.room, np.bool_)
         held[jobs] = full
-        waiting, index = self.cluster.waiting, self._claimants.index
-        classes = [cls.index for cls, groups in waiting.items() if any(held[index[group.job]] for group in groups)]
-        return bool(classes) and bool(with_room(classes))
+        some, index = set(roomy), self._claimants.index
+        groups = (group for cls, groups in self.cluster.waiting.items() if cls.index in some for group in groups)
+        return any(held[index[group.job]] for group in groups)
 
     def begin(self, state: RoundShares) -> None:
         """Begin the steps again, when a part of the round is decided again."""
@@ -475,8 +468,8 @@ class Shares(Columns):
                 self._share_within(fairness, self._share)
         return True
 
-    def _fill(self, fairness: Fairness, state: RoundShares) -> None:
-        """Work out how many tasks claimants may run in the room that is left: half of what they could.
+    def _fill(self, fairness: Fairness, state: RoundShares) -> bool:
+        """Work out how many tasks claimants may run in the room that is left: half of what they could; False if none may more.
 
         All of it would be more than fits, and then not the one with least would start next, but the cheapest.
         """
@@ -485,9 +478,11 @@ class Shares(Columns):
         assert state.first is not None
         claims = replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(state.first))
         more = fairness.remainder(claims) - claims.running
-        self._filled = claims.running + (more + 1) // 2
+        filled = np.where(more > 0, claims.running + (more + 1) // 2, 0)
+        self._filled = np.maximum(self._filled, filled) if len(self._filled) else filled
         if fairness.within is not None:
             self._share_within(fairness, np.maximum(self._filled, self._share))
+        return bool(more.any())
 
     def _weights(self, fairness: Fairness, ids: Sequence[Hashable]) -> list[float]:
         known = self.cluster.users if fairness.over == "user" else {}
