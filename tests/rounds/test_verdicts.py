@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 from effort import effort
 from fgm_lives import FineLife, born, makers
@@ -151,3 +153,40 @@ def test_racks_whose_arcs_changed_are_all_that_flow_enters(seed: int, maker: Any
         patch.setattr(ClassArcs, "flows", both)
         rounds = lived(fs.Scheduler(maker()), Life(seed), POLICIES, 12)
     assert looks[1] >= len(rounds) - looks[0]
+
+
+def outbid_in_vain(sched: fs.Scheduler, rnd: fs.Round) -> list[Any]:
+    """Return the tasks that are said to be outbid although no machine had room for them on which a task has started."""
+    cluster, inventory = sched.cluster, sched.cluster.inventory
+    went = {task: cluster.placement(task) for task in (*rnd.preemptions, *rnd.migrations)}
+    began = {*rnd.placements.values(), *(to for _, to in rnd.migrations.values())}
+
+    def got(task: Any, machine: Any) -> bool:
+        cls, row = cluster.task(task).group.cls, cluster.machine(machine).row
+        gone = [cluster.task(one).group.cls.demand for one, at in went.items() if at == machine]
+        free = inventory.free[row] + sum(gone, np.zeros_like(cls.demand))
+        seats = inventory.slots[row] - inventory.running[row] + len(gone)
+        ever = inventory.can_ever(np.array([cls.index]), np.array([row]))[0, 0]
+        return bool(ever and seats > 0 and (free >= cls.demand).all())
+
+    said = [task for task, why in rnd.waiting.items() if why.code == fs.ReasonCode.OUTBID]
+    return [task for task in said if not any(got(task, machine) for machine in began)]
+
+
+@pytest.mark.parametrize("seed", [21, 78, 119, *range(1000, 1000 + effort(3, 2000))])
+def test_who_is_outbid_had_room_where_another_task_has_started(seed: int) -> None:
+    more = [
+        lambda: fs.Policy(preemption=fs.PreemptionCost()),
+        lambda: fs.Policy(preemption=fs.PreemptionCost(graceful=True)),
+        fs.Policy,
+    ]
+    life, outbid = Life(seed), 0
+    sched = fs.Scheduler(Random(seed).choice(POLICIES + more * 3)(), resources=("cpu", "mem", "gpu"))
+    for _ in range(40):
+        sched.apply(*life.events(sched))
+        if life.random.random() < 0.6:
+            rnd = sched.schedule(life.later())
+            assert not outbid_in_vain(sched, rnd)
+            outbid += sum(why.code == fs.ReasonCode.OUTBID for why in rnd.waiting.values())
+            sched.commit(rnd)
+    assert outbid or seed >= 1000
