@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ class World:
             for task in job.tasks:
                 length = rng.randint(2, 12) if task.kind is None else self.kinds[str(task.kind)].duration
                 self.seconds[str(task.id)] = length * (rng.choice([1, 1, 0.8, 1.3]) if self.overdue else 1)
-        self.options = {
+        self.options: dict[str, Any] = {
             "highest": rng.choice([Level.COMPRESSED, Level.COMPRESSED, Level.FINE, Level.COARSE]),
             "contention": rng.choice([0, 0, 1.0]),
             "compressible": {"cpu": 0.1},

@@ -87,20 +87,22 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
     changes: list[dict[str, Any]] = [{"contention": 0.5}, {"contention": 1.5}, {"memory": 2.0}, {"both": True}]
     others = [replace(case, **change) for change in changes for case in (offline, online[-1])]
     ablated = [offline, online[-1], replace(offline, marked=True)]
+    # With less, all tasks are in the first wave, of which nothing is known yet.
+    idle = Case(200.0 if quick else 400.0, idle=True, both=True)
     less = [f"{form}, {name}" for form in _FORMS for name in ABLATIONS]
     dedicated, cloud_ = (
         max((c for c in online if c.cloud == cloud), key=lambda c: c.volume) for cloud in (False, True)
     )
     ordered = [replace(case, alike=True, contention=_FOR_ORDER) for case in (offline, dedicated, cloud_)]
-    outcome.runs |= _simulated(outcome, [offline, *online, alike, *others, *ordered], _ALL, seed, say)
+    outcome.runs |= _simulated(outcome, [offline, *online, alike, *others, *ordered, idle], _ALL, seed, say)
     outcome.runs |= _simulated(outcome, [ablated[-1]], (*_FORMS, "DRF"), seed, say)
-    outcome.runs |= _simulated(outcome, ablated, less, seed, say)
-    _absolute(outcome, [offline, *online])
+    outcome.runs |= _simulated(outcome, [*ablated, idle], less, seed, say)
+    _absolute(outcome, [*_largest([offline, *online]), idle])
     _offline(outcome, offline)
     for cloud in (False, True):
         _online(outcome, [case for case in online if case.cloud == cloud])
-    _ablations(outcome, ablated)
-    _gains(outcome, outcome.runs, [alike, *others, *ordered])
+    _ablations(outcome, [*ablated, idle])
+    _gains(outcome, outcome.runs, [alike, *others, *ordered, idle])
     if not quick:
         again = _simulated(outcome, ordered[:1], (GREEDY, *BASELINES), seed + 1, say)
         _gains(outcome, again, ordered[:1], f", seed {seed + 1}")
@@ -136,7 +138,7 @@ def _simulated(
 
 def _absolute(outcome: FgmOutcome, cases: list[Case]) -> None:
     """Add rows of each scheduler's results."""
-    for case in _largest(cases):
+    for case in cases:
         for scheduler in (*BASELINES, *_FORMS):
             result = outcome.runs[case, scheduler]
             for metric, value, unit in (

@@ -77,6 +77,9 @@ MARKED = {
 }
 """Applications of which most need six to ten times as much CPU in one stage as in the others."""
 
+IDLE = {"fetch": (((20, 0.0, 0.25), (10, 1.0, 0.25)), (1, 0.375))}
+"""An application that waits for data or for a reply, without CPU, and then computes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -94,6 +97,8 @@ class Case:
         As many jobs, but all of the same size.
     marked : bool
         Applications with marked stages.
+    idle : bool
+        The application that is idle and then busy.
     contention : float
     memory : float
         Tasks ask for, and need, so many times the memory.
@@ -106,6 +111,7 @@ class Case:
     cloud: bool = False
     alike: bool = False
     marked: bool = False
+    idle: bool = False
     contention: float = CONTENTION
     memory: float = 1.0
     both: bool = False
@@ -119,6 +125,7 @@ class Case:
             f"{self.volume:g} GB",
             "jobs alike" if self.alike else "",
             "marked stages" if self.marked else "",
+            "idle, then busy" if self.idle else "",
             f"contention {self.contention:g}" if self.contention != CONTENTION else "",
             f"memory x{self.memory:g}" if self.memory != 1 else "",
             "baselines look at both" if self.both else "",
@@ -144,7 +151,7 @@ def make(case: Case, seed: int, by_memory: bool = False) -> tuple[Workload, Exec
     window = case.volume / 400 * 300
     times = np.sort(rng.uniform(0, window, len(sizes))) if case.online else np.zeros(len(sizes))
     arrivals, stages = [], {}
-    applications = MARKED if case.marked else APPLICATIONS
+    applications = IDLE if case.idle else MARKED if case.marked else APPLICATIONS
     names = list(applications)
     for j, (size, when) in enumerate(zip(sizes, times, strict=True)):
         name = names[int(rng.integers(len(names)))]
