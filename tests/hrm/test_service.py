@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,13 @@ from agents import UNIT
 from negotiators import audit, small, statuses
 
 from flowsched.exceptions import StoreError
-from flowsched.hrm import Claim, Container, ExpiredError, Negotiator, Store
+from flowsched.hrm import Claim, Container, ExpiredError, Negotiator, ResourceUnit, Store
+from flowsched.hrm.agent import Agent
 from flowsched.hrm.agent.processes import Entry
+from flowsched.hrm.config import read_config
 from flowsched.hrm.schedulers import Worker
-from flowsched.hrm.state.work import Commands, jobs, tasks, work
+from flowsched.hrm.service import run_agent
+from flowsched.hrm.state.work import Commands, jobs, tasks, units, work
 
 
 def test_a_machine_that_leaves_gives_its_tasks_back_and_may_return(store: Store) -> None:
@@ -132,6 +137,39 @@ def test_a_store_that_is_away_is_no_end_of_a_task(tmp_path: Path) -> None:
             one.heartbeat()
         one.heartbeat()
         assert [(ended.id, ended.status) for ended in one.wait(30.0)] == [("a", 0)]
+
+
+def test_an_agent_says_that_it_is_at_work_once_its_units_are_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units that are alike come in one transaction; those that are there keep their queues."""
+    config = tmp_path / "hrm.toml"
+    node = "[agent]\nname = 'm'\nstate = 'state'\n[agent.node]\ncores = 4\nmem = 8\n[agent.split]\ncpu_units = 2\n"
+    config.write_text(f"[store]\nurl = 'sqlite:///{tmp_path}/state.db'\n{node}[agent.queue.cpu1]\nlength = 7\n")
+    calls: list[list[str]] = []
+    add = Negotiator.add_units
+
+    def noted(self: Negotiator, units: Sequence[ResourceUnit], **options: Any) -> None:
+        calls.append([str(unit.id) for unit in units])
+        assert "at work" not in caplog.text
+        add(self, units, **options)
+
+    def at_work(*_: object) -> None:
+        if "at work" in caplog.text:
+            raise SystemExit(0)
+
+    monkeypatch.setattr(Negotiator, "add_units", noted)
+    monkeypatch.setattr(Agent, "step", at_work)
+    with caplog.at_level("INFO", "flowsched.hrm"):
+        for expected in ([["m/cpu0"], ["m/cpu1"]], []):
+            calls.clear()
+            with pytest.raises(SystemExit):
+                run_agent(read_config(config, units=True))
+            assert calls == expected
+            caplog.clear()
+    store = Store(f"sqlite:///{tmp_path}/state.db")
+    assert [(row.ru_id, row.length) for row in units(store)] == [("m/cpu0", 2), ("m/cpu1", 7)]
+    store.close()
 
 
 def test_a_store_of_an_older_build_gets_the_new_columns(tmp_path: Path) -> None:

@@ -79,8 +79,16 @@ def test_the_reason_is_in_the_error(drive: Run_, tmp_path: Path) -> None:
     drive(reasons_are_in_the_errors, tmp_path)
 
 
-def test_no_list_of_processes_shows_an_environment(drive: Run_, tmp_path: Path) -> None:
-    """All arguments of all processes are looked at while tasks begin, run and end; Slurm is asked for all that it knows."""
+def test_no_list_of_processes_shows_an_environment(
+    drive: Run_, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All arguments of all processes are looked at while tasks begin, run and end; Slurm is asked for all that it knows.
+
+    A program that passed variables on as arguments, such as `env`, would be seen for long, where the PATH is the driver's.
+    """
+    (tmp_path / "env").write_text('#!/bin/sh\nsleep 0.3\nexec /usr/bin/env "$@"\n')
+    (tmp_path / "env").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     secret, seen, over = f"s3cret{os.getpid()}", list[bytes](), threading.Event()
 
     def watch() -> None:

@@ -62,7 +62,7 @@ class Agent:
     negotiator : Negotiator, optional
         The shared state, for `heartbeat`.
     command : callable, optional
-        The command line of a task that the shared state launches here.
+        The command line of a task that the shared state launches here, or a `Prepared` one with an environment and files.
     cgroups : Cgroups, optional
         Beside binding to CPUs and signals to process groups; see `Cgroups.find`.
     run_times : RunTimes, optional
