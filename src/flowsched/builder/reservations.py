@@ -232,7 +232,9 @@ class Reservations(Columns):
         now = self._now
         found: Terms = []
         found += [(cls, (hold.row,), hold.until) for cls, hold in self._holds.items()]
-        found += [(job, tuple(room.rows), room.until if room.until > now else -inf) for job, room in self._rooms.items()]
+        found += [
+            (job, tuple(room.rows), room.until if room.until > now else -inf) for job, room in self._rooms.items()
+        ]
         return found
 
     def due(self, now: float) -> float:
