@@ -171,8 +171,8 @@ class Forecast:
         able = np.zeros(inventory.rows, np.bool_)
         able[rows] = self.able[rows]
         g = inventory.resources.device_index
-        count = whole[:, g] // MICRO if g >= 0 else np.zeros(len(whole), np.int64)
-        devices = MICRO * (np.arange(count.max(initial=1)) < count[:, None])
+        have = whole[:, g] // MICRO if g >= 0 else np.zeros(len(whole), np.int64)
+        devices = MICRO * (np.arange(have.max(initial=1)) < have[:, None])
         need = sum(count * asked(cls) for cls, count in wanted)
         lacks = np.maximum(need - self.free, 0) / np.maximum(need, 1)
         order = np.argsort(lacks.sum(axis=1), kind="stable")
