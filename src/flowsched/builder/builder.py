@@ -266,10 +266,11 @@ class Builder:
 
     def entitles(self, job: JobRecord) -> bool:
         """Return whether its share allows a gang to start, by what was its claimant's while the gang was among those that claim."""
-        bounds = self.reservations.entitled.get(job)
-        return bounds is not None and all(
-            running + job.lacks <= most for running, most in zip(self.shares.runs(job), bounds, strict=True)
-        )
+        bounds, fairness = self.reservations.entitled.get(job), self.policy.fairness
+        if bounds is None or fairness is None:
+            return False
+        runs = self.shares.runs(job, fairness)
+        return all(running + job.lacks <= most for running, most in zip(runs, bounds, strict=True))
 
     def note_gangs(self, waiting: Sequence[JobRecord]) -> None:
         """Remember which gangs wait at the end of a round."""

@@ -404,10 +404,10 @@ class Shares(Columns):
         within = UNLIMITED if self.fairness.within is None else int(self._most_within[index])
         return int(self._most[self._claimants.number(job)]), within
 
-    def runs(self, job: JobRecord) -> tuple[int, int]:
+    def runs(self, job: JobRecord, fairness: Fairness) -> tuple[int, int]:
         """Return how many tasks of its claimant, and of the job itself, run now."""
         own = _running(job)
-        if self.fairness is None or self.fairness.over != "user":
+        if fairness.over != "user":
             return own, own
         return sum(_running(other) for other in self.cluster.jobs.values() if other.job.user == job.job.user), own
 
