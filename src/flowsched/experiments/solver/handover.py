@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import thread_time
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,7 +76,8 @@ class Live:
 
     def change(self, kind: str, share: float, rng: np.random.Generator) -> Callable[[], None]:
         """Draw a change of a share of all; return what brings it into the network."""
-        drawn, net, todo = self.drawn, self.net, []
+        drawn, net = self.drawn, self.net
+        todo: list[Callable[[], None]] = []
         if "supplies" in kind:
             ways = _some(rng, len(drawn.amount), share)
             drawn.carried[ways] = rng.integers(0, drawn.amount[ways] + 1)
@@ -104,7 +106,12 @@ class Live:
             gone[nodes] = True
             lost = np.flatnonzero(gone[drawn.tail] | gone[drawn.head])
             todo.append(lambda: self._renew_nodes(nodes, lost))
-        return lambda: [one() for one in todo] and None
+
+        def apply() -> None:
+            for one in todo:
+                one()
+
+        return apply
 
     def _renew(self, arcs: Ints) -> None:
         self.net.remove_arcs(self.arc[arcs])
@@ -396,12 +403,12 @@ def scheduling(rng: np.random.Generator, size: int, load: float) -> Drawn:
     liked = rng.integers(0, machines, (tasks, 5))
     near = rng.integers(0, racks, (tasks, 2))
     of_rack = np.arange(machines) % racks
-    ones, room, free = (lambda k: np.ones(k, np.int64)), np.full(machines, slots), np.full(racks, tasks)
+    room, free = np.full(machines, slots), np.full(racks, tasks)
     parts = [
-        (np.repeat(task, 5), machine[liked.ravel()], ones(5 * tasks), rng.integers(1, 60, 5 * tasks)),
-        (np.repeat(task, 2), rack[near.ravel()], ones(2 * tasks), rng.integers(50, 90, 2 * tasks)),
-        (task, np.full(tasks, hub), ones(tasks), rng.integers(100, 120, tasks)),
-        (task, np.full(tasks, wait), ones(tasks), rng.integers(150, 400, tasks)),
+        (np.repeat(task, 5), machine[liked.ravel()], np.ones(5 * tasks, np.int64), rng.integers(1, 60, 5 * tasks)),
+        (np.repeat(task, 2), rack[near.ravel()], np.ones(2 * tasks, np.int64), rng.integers(50, 90, 2 * tasks)),
+        (task, np.full(tasks, hub), np.ones(tasks, np.int64), rng.integers(100, 120, tasks)),
+        (task, np.full(tasks, wait), np.ones(tasks, np.int64), rng.integers(150, 400, tasks)),
         (np.full(racks, hub), rack, free, np.zeros(racks, np.int64)),
         (rack[of_rack], machine, room, np.zeros(machines, np.int64)),
         (machine, np.full(machines, sink), room, np.zeros(machines, np.int64)),
@@ -462,7 +469,7 @@ def draw(family: str, seed: int, size: int) -> Live:
 
 
 def rows(
-    family: str, seed: int, size: int, kind: str, share: float, rounds: int, repeats: int, algorithm: str = "auto"
+    family: str, seed: int, size: int, kind: str, share: float, rounds: int, repeats: int, algorithm: Any = "auto"
 ) -> Iterator[tuple[float, float, float, str]]:
     """Yield, by round, seconds of change and solve, of a cold solve, of making the network for it, and how the warm one went."""
     warm, cold, made = (np.full((repeats, rounds), np.inf) for _ in range(3))
