@@ -179,6 +179,15 @@ cdef int64_t RIPE_NS = 16        # and to let that of a first solve serve again;
 cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
 cdef double PUT_OFF = 4          # repair is tried again up to so many times as late, by how much worse it was
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
+cdef int64_t AUGMENT_NS = 100    # a path that flow takes
+cdef int64_t PUSH_NS = 20        # a half-arc of it
+cdef int64_t LOAD_NS = 60        # an arc, to lay it out for a kernel for whole networks
+cdef int64_t SCALE_NS = 5        # a half-arc that cost scaling scans
+cdef int64_t CENTRE_NS = 20      # an arc, to `centre`
+# Of what a cold solve takes:
+cdef double SLICE = 0.0625       # so much is done between two looks at how far repair has come;
+cdef double WORTH = 0.85         # it goes on while it is likely to end within this;
+cdef double WASTE = 0.45          # and what is given up may have taken so much
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 14  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
 cdef int64_t LOADING_SCANS = 3   # what its start alone takes, where `complete` answers if it comes to no end
@@ -204,11 +213,24 @@ cdef enum:
     INTERRUPTED = 5
     HANDOVER = 6
     SPENT = 7
+    AGAIN = 8          # what a warm solve may take is spent: from nothing it is likely to be faster
 
 cdef enum:             # of `record`, by size of the change; 0 is unknown
     BY_REPAIR = 0      # what repair took, for each excess
     BY_SIMPLEX = 1     # what the simplex took
     WAYS = 2
+
+cdef enum:             # behind these in `record`: what a cold solve takes (`cold`), and repair from both kinds of potentials (`recentre`)
+    COLD = 64
+    COLD_ARCS = 65     # arcs then,
+    COLD_SIZE = 66     # nodes that had an excess,
+    COLD_WAY = 67      # and what answered
+    SCALED = 68        # what cost scaling took,
+    SCALED_ARCS = 69
+    ASTRAY = 70        # repair for each excess, from potentials that repair has left
+    CENTRED = 71       # from distances to the hub
+    IS_CENTRED = 72    # those are the potentials now
+    RECORDED = 74
 
 cdef enum:
     BEHIND = 1         # of `regret`
@@ -355,6 +377,8 @@ cdef class Network:
     cdef int way                   # the algorithm that answers
     cdef object sofar              # the outcome of a kernel for whole networks that was late with a flow, else None
     cdef int halted                # the last solve was late: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
+    cdef int64_t wasted            # work of a simplex that was given up in this solve
+    cdef bint bounded              # this solve is warm and may take no longer than a cold one, of which is known what it takes
     cdef bint jammed               # the last solve was late while the simplex would have been faster
     # -- the simplex's last basis -----------------------------------------------------------------------------
     cdef object basis              # a `_ns.Simplex`, None without one
@@ -388,7 +412,7 @@ cdef class Network:
         self.mark = self.active = self.plog = self.pos = self.alog = self.free = self.cycle = self.news = self.astray = self.none32
         self.node, self.label, self.half, self.listed = _zeros(0, NODE), _zeros(0, LABEL), _zeros(0, HALF), _zeros(0, np.uint8)
         self.order = _zeros(2, np.int32)
-        self.record = _zeros(WAYS * SIZES, np.int64)
+        self.record = _zeros(RECORDED, np.int64)
         self.until = TRY_FIRST
         self.spare = _zeros(CLASSES, np.int32)
         for i in range(CLASSES):
@@ -1900,14 +1924,40 @@ cdef class Network:
             self.regret += <int64_t>max(work - self.expected(BY_SIMPLEX), 0)
         return 0
 
+    cdef int64_t repaired(self) noexcept nogil:
+        """What repair has taken in this solve, in about ns."""
+        return (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
+                + AUGMENT_NS * self.count[AUGMENTATIONS] + PUSH_NS * self.count[PUSHES])
+
+    cdef double cold(self, int at) except -1 nogil:
+        """What a cold solve of the network is likely to take, by the last one; more than anything if there was none."""
+        if not self.record[at]:
+            return RECORD_MAX
+        return <double>self.record[at] * (self.live_arcs + 1000) / (self.record[at + 1] + 1000)
+
+    cdef int note_cold(self, int64_t work, int way) except -1 nogil:
+        self.record[COLD], self.record[COLD_ARCS], self.record[COLD_SIZE], self.record[COLD_WAY] = min(work, RECORD_MAX) + 1, self.live_arcs, self.size, way
+        return 0
+
+    cdef bint hopes(self, int way, double cold) except -1 nogil:
+        """False if a way has lately taken longer than a cold solve, for changes of this size; it is tried again some solves later."""
+        cdef int64_t *known = self.recorded() + way
+        if known[0] * (<double>self.size if way == BY_REPAIR else 1) <= cold:
+            return True
+        known[0] -= known[0] >> 3
+        return False
+
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
-        """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over."""
+        """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over, AGAIN if all is to be done from nothing."""
         cdef int status
-        cdef double simplex
+        cdef double simplex, cold = self.cold(SCALED if algorithm == SCALING else COLD)
         self.allowance, self.size = FAR, self.nactive
+        self.bounded = warm and algorithm == AUTO and self.patience < 0 and not self.halted and cold < RECORD_MAX
         self.way = SCALING if algorithm == SCALING else REPAIR
         if algorithm == SCALING and (not warm or self.halted == SCALING and not self.reshaped):
             return SPENT
+        if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * <int64_t>self.size > self.record[COLD_SIZE] and not self.deadline:
+            return AGAIN
         if algorithm == AUTO and self.prefers_simplex():
             return SPENT
         status = self.cancel_unsaturable()
@@ -1915,22 +1965,70 @@ cdef class Network:
             return status
         if algorithm == SIMPLEX:
             return SPENT if self.uneven() else OK
+        if self.bounded and self.size and not self.hopes(BY_REPAIR, cold):
+            return SPENT
         if self.eccentric and self.reshaped:
             status = self.centre()
             if status != OK:
                 return status
         if algorithm == SCALING:
-            self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
+            self.allowance = FAR if cold < RECORD_MAX else SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
         elif algorithm == AUTO:
-            self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
+            self.allowance = SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM
+            self.allowance = FAR if self.bounded and self.reshaped else self.allowance * (<int64_t>self.live_arcs + 1000)
             simplex = self.expected(BY_SIMPLEX)
             if self.based and self.regret <= BEHIND:         # giving up costs half of what it leads to
                 self.allowance = <int64_t>min(simplex / (2 * WALK_NS), SCANS_RESHAPED * (<double>self.live_arcs + 1000))
         if self.patience >= 0 and algorithm != REPAIR:
             self.allowance = self.patience
-        status = self.repair() if warm or algorithm != AUTO or self.patience >= 0 else self.pace()
+        if algorithm == AUTO and not warm and self.patience < 0:
+            status = self.pace()
+        elif (self.bounded or algorithm == SCALING and self.patience < 0) and cold < RECORD_MAX:
+            status = self.repair_within(cold)
+        else:
+            status = self.repair()
         self.learn_repair(status == SPENT)
-        return status
+        return self.recentre(warm, status)
+
+    cdef int repair_within(self, double cold) except -1 nogil:
+        """Repair a change; SPENT as soon as what is left, at the pace of what was settled last, is likely to take it beyond a part of a cold solve."""
+        cdef int64_t most = self.allowance, left = self.count_uneven(), before, work = 0, last
+        cdef int64_t part = <int64_t>(2 * SLICE * cold / WALK_NS) + 100
+        cdef int status
+        while True:
+            self.allowance = min(part, most)
+            most -= self.allowance
+            status = self.repair()
+            if status != SPENT or most <= 0:
+                return status
+            last, work, before, left = work, self.repaired(), left, self.count_uneven()
+            if left >= before or work + <double>left * (work - last) / (before - left) > WORTH * cold:
+                return SPENT
+            part = <int64_t>(SLICE * cold / WALK_NS) + 100
+
+    cdef int recentre(self, bint warm, int status) except -1 nogil:
+        """After a repair: put distances to the hub in place of the potentials if that has lately made repair so much faster.
+
+        Both ways are measured where they were taken.  Where only one is known the other is tried once repair has become expensive.
+        """
+        cdef int64_t price = CENTRE_NS * <int64_t>self.live_arcs, work = self.repaired(), each
+        cdef int64_t *astray = &self.record[ASTRAY]
+        cdef int64_t *centred = &self.record[CENTRED]
+        cdef bint pays
+        if not warm or not self.reshaped or self.hub < 0 or not self.size or 4 * work < price or status != OK and status != SPENT:
+            return status
+        each = min(work // self.size, RECORD_MAX) + 1
+        if self.record[IS_CENTRED]:
+            centred[0] = each
+        else:
+            astray[0] = each
+            centred[0] -= centred[0] >> 6
+        self.record[IS_CENTRED] = 0
+        if centred[0]:
+            pays = astray[0] > 0 and <double>(astray[0] - centred[0]) * self.size > price
+        else:
+            pays = work > 8 * price
+        return self.centre() if pays and status == OK else status
 
     cdef int pace(self) except -1 nogil:
         """Repair from nothing; SPENT as soon as it falls behind: after i scans for each arc less than i in `PACE` of the excesses and deficits are settled.
@@ -2007,16 +2105,21 @@ cdef class Network:
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
         """Look for an optimum; or, when it is `late`, for any flow."""
         cdef int status
-        self.alike = False
+        self.alike = self.bounded = False
+        self.wasted = 0
         with nogil:
             status = self.run(algorithm, warm)
+        if not warm and algorithm == AUTO and status == OK:
+            self.note_cold(self.repaired(), REPAIR)
         if status == SPENT and algorithm == SCALING:
             status = self.scaling()
+        elif self.bounded and (status == SPENT or status == AGAIN):
+            status = self.hand_over(status == AGAIN)
         elif status == SPENT or status == LATE and algorithm == AUTO:
             if self.hopeless():
                 self.jammed = status == SPENT
             else:
-                status = self.simplex(warm, warm or algorithm == SIMPLEX)
+                status = self.simplex(warm, warm or algorithm == SIMPLEX, -1)
         if status == SPENT:
             self.allowance = FAR
             with nogil:
@@ -2028,6 +2131,52 @@ cdef class Network:
             self.stopped = time.monotonic()
             status = self.complete()
         return status
+
+    cdef int hand_over(self, bint anew) except -1:
+        """Repair of a change was given up: let the simplex go on from what is known, within what a cold solve takes, and else solve from nothing."""
+        cdef int status = AGAIN
+        cdef int64_t known
+        cdef bint served, hopes, behind = self.based and self.regret == BEHIND
+        cdef double cold = self.cold(COLD), rest = WASTE * cold - self.repaired()
+        if self.hopeless():
+            self.jammed = True
+            return SPENT
+        if anew or self.record[COLD_WAY] == REPAIR:
+            return self.solve_anew()
+        served = self.based and self.regret <= BEHIND
+        known = self.recorded()[BY_SIMPLEX]
+        hopes = self.hopes(BY_SIMPLEX, cold)
+        if not served and (8 * self.size < self.live_nodes if hopes else not self.reshaped and known < 3 * cold):
+            # a basis that is made for changes serves better than that of a first solve; for a small one it takes less than a cold solve
+            self.drop_basis()
+            status = self.simplex(True, True, -1)
+            self.recorded()[BY_SIMPLEX] = <int64_t>min(16 * cold, RECORD_MAX) if status == OK and self.told["work"] > cold else 0
+        elif hopes:
+            if rest > 0:
+                status = self.simplex(True, True, <int64_t>rest)
+            if status == AGAIN and behind and 8 * self.size < self.live_nodes:      # what it had missed was too much, not this change
+                status = self.simplex(True, True, -1)
+            elif status == AGAIN:
+                self.recorded()[BY_SIMPLEX] = <int64_t>min(2 * cold, RECORD_MAX) + 1
+        return self.solve_anew() if status == AGAIN else status
+
+    cdef int solve_anew(self) except -1:
+        """Solve from nothing, as a network that is new, by the way that served the last time: all that may have become easier is tried by repair first."""
+        cdef int status = SPENT
+        cdef int64_t before
+        self.drop_basis()
+        if not self.deadline and (self.record[COLD_WAY] == REPAIR or 4 * self.size > self.live_nodes or 8 * np.count_nonzero(self.supplies()) < 7 * self.record[COLD_SIZE]):
+            before = self.repaired()
+            self.start_anew()
+            self.size, self.hub_seen = self.nactive, 0      # the hub may be another node by now
+            with nogil:
+                status = self.cancel_unsaturable()
+                if status == OK:
+                    status = self.pace()
+            self.way = REPAIR
+            if status == OK:
+                self.note_cold(self.repaired() - before, REPAIR)
+        return self.simplex(False, False, -1) if status == SPENT else status
 
     cdef bint hopeless(self) except -1:
         """True if the time that is left is too short for a new start of the simplex, by the speed of repair."""
@@ -2212,6 +2361,8 @@ cdef class Network:
                 stats[_COUNTERS[i]] = self.count[i]
         if told:
             stats.update(told)
+        if self.wasted:
+            stats["given_up"] = self.wasted
         stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
         stats["gap"], stats["seconds"] = gap, <double>_perf_counter() - start
@@ -2252,25 +2403,32 @@ cdef class Network:
         self.njarc = self.njnode = 0
         return 0
 
-    cdef int simplex(self, bint warm, bint kept) except -1:
+    cdef int simplex(self, bint warm, bint kept, int64_t limit) except -1:
         """Let the simplex solve the network, from its last basis if it has one, else with flow and potentials as they are if `warm`; take over its optimum.
 
         The basis stays for next time.  It has been made for that if it is `kept`; else `ripe` would have to see to it.
 
-        SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
+        AGAIN once it has taken more than a `limit` that is not negative.  SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
         cdef int64_t[::1] known
         cdef int32_t[::1] astray
         cdef int64_t work
         cdef double now = time.monotonic(), rescue = self.rescue(now)
         basis = self.basis
-        outcome = self.resume(rescue) if self.based else None
+        outcome = self.resume(rescue, limit) if self.based else None
+        if outcome is None and limit >= 0:
+            limit -= LOAD_NS * <int64_t>self.live_arcs
+            if limit < 0:
+                return AGAIN
         if outcome is None:
             basis = self.basis_of_all(warm, kept)
-            outcome = basis.solve(self.left(), rescue)
+            outcome = basis.solve(self.left(), rescue, limit)
         status, answer, potential, told = outcome
         if status == _ns.RANGE:
             return SPENT
+        if status == _ns.SPENT:
+            self.wasted += told["work"]
+            return AGAIN
         if status == _ns.LATE:
             if basis.reusable() or basis.ripens():
                 known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
@@ -2285,6 +2443,8 @@ cdef class Network:
             known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
         work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
         self.compared = self.take_over(answer, potential, basis if told["resumed"] else None)
+        if not warm:
+            self.note_cold(told["work"] + NODE_NS * <int64_t>self.live_nodes, SIMPLEX)
         self.told, self.way = told, SIMPLEX
         self.basis, self.based, self.known, self.astray = basis, True, known, astray
         if told["resumed"]:
@@ -2292,7 +2452,7 @@ cdef class Network:
         kept = basis.reusable() or kept and not basis.ripens()
         self.regret = 0 if kept else (ARC_NS - RIPE_NS * (told["start"] != "coarse")) * <int64_t>self.live_arcs + BEHIND + 1
         self.allowance = FAR
-        self.eccentric = True
+        self.eccentric, self.record[IS_CENTRED] = True, 0
         return self.centre() if self.reshaped or not kept else OK
 
     cdef int scaling(self) except -1:
@@ -2316,6 +2476,7 @@ cdef class Network:
         self.refuse(status, answer)
         self.take_over(answer, potential, None)
         self.told, self.nastray, self.allowance = told, -1, FAR      # a basis that is kept has other flows
+        self.record[SCALED], self.record[SCALED_ARCS] = SCALE_NS * <int64_t>told["scans"] + LOAD_NS * <int64_t>self.live_arcs, self.live_arcs
         return self.centre()
 
     cdef object so_far(self, flow, lower, capacity):
@@ -2370,7 +2531,7 @@ cdef class Network:
         self.nunsaturable = 0
         return count
 
-    cdef object resume(self, double rescue):
+    cdef object resume(self, double rescue, int64_t limit):
         """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""
         cdef int32_t[::1] news
         cdef int64_t[::1] known = self.known, nodes, arcs, added
@@ -2394,7 +2555,7 @@ cdef class Network:
         self.drop_basis()
         self.known, self.astray = known, astray
         arcs = arcs[:many]
-        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], self.left(), rescue, self.halted == SIMPLEX)
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], self.left(), rescue, self.halted == SIMPLEX, limit)
 
     cdef int ripe(self) except -1:
         """Let a basis serve again that was not made for it: that of a first solve, or of one that was stopped."""
@@ -2432,6 +2593,7 @@ cdef class Network:
         cdef int64_t radius, before = self.count[SETTLED]
         cdef int status
         self.eccentric = False
+        self.record[IS_CENTRED] = 1
         self.settle_hub()
         if self.hub < 0:
             return OK
@@ -2951,9 +3113,11 @@ cdef class Network:
         self.solves[0], self.solves[1], self.budget, self.patience = state["cold_solves"], state["warm_solves"], state["budget"], state["patience"]
         self.halted = state["halted"]
         self.regret, self.since, self.until, self.record = state["regret"], state["since"], state["until"], np.array(state["record"])
-        if self.record.shape[0] != WAYS * SIZES:
+        if self.record.shape[0] == WAYS * SIZES:        # of an earlier version
+            self.record = _grown(self.record, RECORDED)
+        if self.record.shape[0] != RECORDED:
             return "record: wrong length"
-        for i in range(WAYS * SIZES):
+        for i in range(RECORDED):
             if not 0 <= self.record[i] < 2 * POT_MAX:
                 return f"record[{i}]: {self.record[i]} is out of range"
         self.low, self.label, self.mark, self.order = np.array(lower), np.zeros(2 * n, LABEL), np.zeros(n, np.int32), np.zeros(n + 2, np.int32)

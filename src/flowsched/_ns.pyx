@@ -154,6 +154,13 @@ cdef double COMPLETING = 0.8             # how long completing a flow takes,
 cdef double JAMMED = 1.2                 # how much longer if much is missing, and
 cdef double HANDING = 0.6                # how long handing it over, in units of what loading took
 cdef int32_t MANY = 32                   # nodes at which something is missing
+# What things cost, in about ns; only ratios matter.
+cdef int64_t SLOT_NS = 1         # a slot that is priced
+cdef int64_t MOVE_NS = 2         # a potential that changes
+cdef int64_t PIVOT_NS = 400
+cdef int64_t SKETCH_NS = 7       # a half-arc that the coarse phase scans
+cdef int64_t LOAD_NS = 60        # an arc, to lay it out and to find the first tree
+cdef int32_t SCATTER = 32        # one in so many arcs of the tree may have a new cost: with more of them its potentials say little
 
 cdef struct Ends:      # of a node, in the place of its `Node`: see `join`
     int32_t ins        # how many arcs come in,
@@ -175,6 +182,7 @@ cdef enum:
     C_LATE = 4
     C_EASY = 6
     C_JOINED = 7
+    C_SPENT = 8        # the caller's limit of work is reached
     C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
 cdef enum:             # the first tree: see `crash`
@@ -187,7 +195,7 @@ cdef enum:             # the first tree: see `crash`
 _START = ("nothing", "shortest_paths", "coarse", "flow")
 STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE, "joined": START_JOINED}     # `start` of `solve`
 
-OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY, JOINED = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY, C_JOINED
+OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY, JOINED, SPENT = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY, C_JOINED, C_SPENT
 
 
 cdef class Simplex
@@ -254,6 +262,7 @@ cdef class Simplex:
     cdef int64_t price, most       # what has been added to the cost of what is missing; enough to prove that it will be for ever
     cdef int64_t step              # how much is added next
     cdef int64_t fuel
+    cdef int64_t allowance         # work that this solve may take, as `work` counts it; negative: any
     # -- time: seconds since `begun`, by time.monotonic --------------------------------------------------------------
     cdef double begun
     cdef double limit              # of this solve; negative: none
@@ -305,7 +314,7 @@ cdef class Simplex:
         self.trust = m // 4
         self.anchor = n
         self.kept = kept
-        self.fuel = FUEL
+        self.fuel, self.allowance = FUEL, -1
         self.start = START_ANY
         self.bulk = CINF
 
@@ -378,13 +387,16 @@ cdef class Simplex:
     cdef int fill(self) except -1 nogil:
         """Lay the arcs out in slots, with the flow to start from if there is one."""
         cdef int32_t a, u, v, e, k, rows, rest, rank, place, runs = self.slots // RUN, run = -1, start = 0
+        cdef int status
         cdef int64_t lo = 0, cap, flow
         cdef bint lowers = self.lower.shape[0] > 0, loaded = self.load.shape[0] > 0
         k = max(<int32_t>sqrt(<double>runs), 1)
         rows, rest = runs // k, runs % k
         for a in range(self.m):
-            if a % CHUNK == 0 and self.poll() != C_OK:
-                return C_LATE
+            if a % CHUNK == 0:
+                status = self.poll()
+                if status != C_OK:
+                    return status
             u, v, cap = self.tail[a], self.head[a], self.capacity[a]
             if lowers:
                 lo = self.lower[a]
@@ -625,6 +637,7 @@ cdef class Simplex:
         """
         cdef int32_t root = self.n, v, u, e, i, front = 0, back = 0, queued = 0
         cdef int64_t d, c, work = 8 * <int64_t>self.slots + 1000
+        cdef int status
         cdef bint loaded = self.load.shape[0] > 0
         cdef int32_t[::1] at = self.first, ring = self.next
         for v in range(root):
@@ -652,8 +665,10 @@ cdef class Simplex:
             d = self.dist[v]
             work -= at[v + 1] - at[v] + 1
             self.fuel -= at[v + 1] - at[v] + 1
-            if self.fuel < 0 and self.poll() != C_OK:
-                return C_LATE
+            if self.fuel < 0:
+                status = self.poll()
+                if status != C_OK:
+                    return status
             for i in range(at[v], at[v + 1]):
                 e = self.entry[i]
                 u = self.slot[e].tail
@@ -861,8 +876,10 @@ cdef class Simplex:
                     self.load[e] = 0        # the arc that is in this slot now is at a bound: `flow_so_far` may come next
                 if status == C_CHEAP:
                     self.dearer()
-                elif status != C_OK or self.fuel <= 0 and self.poll() != C_OK:
-                    return status if status != C_OK else C_LATE
+                elif status == C_OK and self.fuel <= 0:
+                    status = self.poll()
+                if status != C_OK and status != C_CHEAP:
+                    return status
         return C_OK
 
     # == the simplex ===============================================================================================
@@ -900,10 +917,18 @@ cdef class Simplex:
     cdef int poll(self) except -1 nogil:
         cdef double now
         self.fuel = FUEL
+        if self.allowance >= 0:
+            if self.work() > self.allowance:
+                return C_SPENT
+            self.fuel = min(FUEL, (self.allowance - self.work()) // 16 + 64)
         with gil:
             fs_look()
             now = time.monotonic() - self.begun
         return self.hurry(now) if self.limit >= 0 else C_OK
+
+    cdef inline int64_t work(self) noexcept nogil:
+        """What this solve has taken, in about ns: the same for the same network, however busy the machine is."""
+        return SLOT_NS * self.scanned + MOVE_NS * self.moved + PIVOT_NS * self.pivots + SKETCH_NS * self.sketched
 
     cdef int hurry(self, double now) except -1 nogil:
         """LATE if what is left of the limit is needed for the end; else let what is missing get dearer.
@@ -1407,6 +1432,8 @@ cdef class Simplex:
             self.find_all()
         self.nsuspect, self.unsure, self.watch, self.purse, self.nowing = 0, False, True, self.trust, 0
         self.next_look()
+        if not late and self.scattered(arcs, cost):
+            return False
         for i in range(arcs.shape[0]):
             a, w, cap = <int32_t>arcs[i], cost[i], capacity[i]
             if lowers:
@@ -1444,6 +1471,19 @@ cdef class Simplex:
         self.most = self.price + 2 * far
         self.step = max(self.step, (top - least) // 64 + 1) if late else (top - least) // 64 + 1
         return top - least <= far
+
+    cdef bint scattered(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1 nogil:
+        """True if so many arcs of the tree have new costs that shortest paths, on the potentials of before, make a better tree."""
+        cdef int32_t e, v, u
+        cdef int64_t count = 0
+        cdef Py_ssize_t i
+        for i in range(arcs.shape[0]):
+            e = self.place[arcs[i]]
+            v = ~e
+            if e < 0 and e != NOWHERE:
+                u = self.link[v].parent
+                count += self.pot[u] - self.pot[v] != (-cost[i] if self.node[v].code & 1 else cost[i])
+        return count > self.n // SCATTER + SCATTER
 
     # -- what a change reaches -----------------------------------------------------------------------------------
 
@@ -1549,6 +1589,8 @@ cdef class Simplex:
                 self.unsure = True
             elif status != C_OK:
                 return status
+            elif self.overspent():
+                return C_SPENT
         return C_OK if self.unsure else self.redeem()
 
     cdef int redeem(self) except -1 nogil:
@@ -1583,7 +1625,12 @@ cdef class Simplex:
                     status = self.pivot(e, 0, 0)
                     if status != C_OK:
                         return status
+                    if self.overspent():
+                        return C_SPENT
         return C_OK
+
+    cdef inline bint overspent(self) noexcept nogil:
+        return 0 <= self.allowance < self.work()
 
     cdef object cut(self):
         """Bool by node: the node hangs from the root by an arc v -> root."""
@@ -1612,10 +1659,10 @@ cdef class Simplex:
                 v = self.link[v].parent
         return np.array(down[::-1] + up, INT64)
 
-    def solve(self, double time_limit, double rescue=-1, /):
-        """From nothing, or from the flow given; see `solve` below."""
+    def solve(self, double time_limit, double rescue=-1, int64_t allowance=-1, /):
+        """From nothing, or from the flow given; see `solve` below.  SPENT once it has taken more work than the allowance, unless that is negative."""
         cdef int status
-        self.begin(time_limit, rescue)
+        self.begin(time_limit, rescue, allowance)
         with nogil:
             status = self.survey()
         if self.start == START_JOINED:
@@ -1635,7 +1682,7 @@ cdef class Simplex:
         return answer
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
-               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, double rescue, bint late, /):
+               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, double rescue, bint late, int64_t allowance=-1, /):
         """From the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that does not go.
 
         Time was up when the basis was made if it is `late`, so it is not optimal.
@@ -1645,7 +1692,7 @@ cdef class Simplex:
         if not (self.kept or unripe) or (unripe or self.load.shape[0]) and arcs.shape[0] + nodes.shape[0]:
             return None
         self.gone = self.gone + self.pivots if late else 0
-        self.begin(time_limit, rescue)
+        self.begin(time_limit, rescue, allowance)
         with nogil:
             if unripe or self.change(arcs, cost, capacity, nodes, added, late):
                 if late:
@@ -1662,7 +1709,8 @@ cdef class Simplex:
             return status
         return self.go_on(True) if self.unsure else self.finish()
 
-    cdef int begin(self, double time_limit, double rescue) except -1:
+    cdef int begin(self, double time_limit, double rescue, int64_t allowance) except -1:
+        self.allowance = allowance
         self.begun, self.limit, self.rescue, self.looked, self.whole, self.yields = time.monotonic(), time_limit, rescue, 0, False, False
         self.counted = self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = self.ordered = 0
         return 0
@@ -1754,7 +1802,8 @@ cdef class Simplex:
         answer = proof = None
         stats = {
             "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed,
-            "local": resumed and not self.unsure, "start": "basis" if resumed else _START[self.start], "sketched": self.sketched, "gap": 0}
+            "local": resumed and not self.unsure, "start": "basis" if resumed else _START[self.start], "sketched": self.sketched,
+            "work": self.work() + (0 if resumed else LOAD_NS * <int64_t>self.m), "gap": 0}
         if status == C_OK:
             answer = self.flow.base
         elif status == C_LATE and self.whole:

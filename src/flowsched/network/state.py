@@ -32,7 +32,7 @@ its tail and from its head.
 ``reshaped``           1 if nodes or arcs were added or removed since
 ``eccentric``          1 if the potentials are the simplex's choice
 ``cold_solves``, ``warm_solves``, ``budget``, ``patience``: counts, and limits of a solve
-``record``             what choices between algorithms go by: see `_cs.pyx`
+``record``             what choices between algorithms go by, and what a cold solve took: see `_cs.pyx`
 ``regret``, ``since``, ``until``: the same
 ``halted``             the algorithm whose time was up in the last solve, by number; 0 if none was
 ``based``              1 if the simplex has a last basis; all that follows is empty or 0 if not

@@ -21,6 +21,7 @@ from flowsched.experiments.solver import (
     failures,
     files,
     general,
+    handover,
     lemon,
     peers,
     plots,
@@ -92,6 +93,7 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
             findings.notes.append("pynetgen is absent: the rows of netgen are left out")
     cold.families(findings, quick, seed, 3, data)
     anytime.measure(findings, quick, seed)
+    handover.measure(findings, seed, 500 if quick else 4_000, (0.1,) if quick else (0.01, 0.1, 1.0), 1 if quick else 3)
     if data is not None:
         changes.measure(findings, data / "flowlessly")
     else:
