@@ -11,10 +11,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
+from operator import attrgetter
 from types import MappingProxyType
 
 from flowsched.cluster import Cluster
@@ -37,6 +38,8 @@ class _Account:
         What the running tasks of its groups have.
     left, told : list of int
         See the rules of the module.
+    kept : tuple of (int, list of int), optional
+        A priority, and what of `left` is kept from worse tasks: better ones wait for more of it until runs have stopped.
     groups : dict of Group to int
         Its groups, each with its running tasks.
     """
@@ -44,8 +47,36 @@ class _Account:
     limit: Limit
     used: list[int]
     left: list[int]
-    told: list[int] | None = None
+    told: tuple[list[int], tuple[int, list[int]] | None] | None = None
+    kept: tuple[int, list[int]] | None = None
     groups: dict[Group, int] = field(default_factory=dict)
+
+    def awaited(self, held: Sequence[int]) -> tuple[int, list[int]] | None:
+        """Return `kept`, where runs that stop hold so much."""
+        for group in sorted(filter(attrgetter("waiting"), self.groups), key=_standing):
+            needs = [int(group.cls.demand[d]) for d, _ in self.limit]
+            now, later = (
+                min(
+                    (max(have, 0) // need for have, need in zip(amounts, needs, strict=True) if need), default=UNLIMITED
+                )
+                for amounts in (self.left, [a + b for a, b in zip(self.left, held, strict=True)])
+            )
+            some = min(later, len(group.waiting))
+            if some and not now:
+                kept = [min(some * need, max(left, 0)) for need, left in zip(needs, self.left, strict=True)]
+                return group.cls.priority, kept
+        return None
+
+    def left_for(self, group: Group) -> list[int]:
+        """Return what is left for tasks of a group."""
+        if self.kept is None or group.cls.priority <= self.kept[0]:
+            return self.left
+        return [left - kept for left, kept in zip(self.left, self.kept[1], strict=True)]
+
+
+def _standing(group: Group) -> tuple[int, int]:
+    """Return priority and age of a group that waits."""
+    return group.cls.priority, group.waiting[0].turn
 
 
 class QuotaAccounts:
@@ -99,8 +130,9 @@ class QuotaAccounts:
             held = stopping.get(who) or [0] * len(account.limit)
             limits = zip(account.limit, account.used, held, strict=True)
             account.left = [most - used - stops for (_, most), used, stops in limits]
-            if account.left != account.told:
-                account.told = list(account.left)
+            account.kept = account.awaited(held) if who in stopping else None
+            if (account.left, account.kept) != account.told:
+                account.told = list(account.left), account.kept
                 self._restated[who] = None
         self._stopping = stopping
         self._dirty.clear()
@@ -175,7 +207,7 @@ class QuotaAccounts:
         demand, freed = group.cls.demand.tolist(), [(other.cls.demand, count) for other, count in gone.items()]
         needs = [
             (left + sum(int(held[d]) * count for held, count in freed), demand[d])
-            for left, (d, _) in zip(account.left, account.limit, strict=True)
+            for left, (d, _) in zip(account.left_for(group), account.limit, strict=True)
         ]
         return min((max(left, 0) // need for left, need in needs if need), default=UNLIMITED)
 
@@ -209,7 +241,7 @@ class QuotaAccounts:
                 each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
                 asked[i] = max(asked[i], sum(each[:missing]))
         names = self._cluster.resources.names
-        lacks = zip(account.limit, account.left, asked, strict=True)
+        lacks = zip(account.limit, account.left_for(group), asked, strict=True)
         return [names[d] for (d, _), left, need in lacks if need and need > left]
 
     def blocked(self) -> dict[Group, None]:
@@ -233,7 +265,7 @@ class QuotaAccounts:
             left = list(account.left)
             waiting = [group for group in account.groups if group.waiting and group not in without]
             running = [(group, count) for group, count in account.groups.items() if count and displacing]
-            for group in sorted(waiting, key=lambda group: (group.cls.priority, group.waiting[0].turn)):
+            for group in sorted(waiting, key=_standing):
                 needs = [int(group.cls.demand[d]) for d, _ in account.limit]
                 worse = [(other.cls.demand, n) for other, n in running if other.cls.priority > group.cls.priority]
                 have = [
