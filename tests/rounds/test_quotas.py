@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -10,7 +12,7 @@ from effort import effort
 from fgm_lives import FineLife, born
 from lives import flow_of, world_of
 from portable_files import text
-from quota_lives import MAKERS, Model, QuotaLife, limited, limited_operations, quotas
+from quota_lives import MAKERS, MICRO, Model, QuotaLife, limited, limited_operations, quotas
 
 import flowsched as fs
 from flowsched.cluster.transaction import Transaction
@@ -73,12 +75,80 @@ def test_the_better_priority_gets_the_quota() -> None:
     assert sorted(step(sched).placements) == ["a0", "a1"]
 
 
-def test_no_task_is_stopped_for_a_quota() -> None:
-    sched = world(fs.Policy(quotas={"ann": {"gpu": 2}}), job("z", "ann", 2, 5, gpu=1))
-    step(sched)
+FAIR = [
+    None,
+    fs.Fairness(over="user"),
+    fs.Fairness(over="user", mode="soft"),
+    fs.Fairness(over="user", mode="ladder"),
+    fs.Fairness(over="job"),
+    fs.Fairness(over="user", within=fs.MaxMin()),
+]
+
+
+@pytest.mark.parametrize("fair", FAIR)
+@pytest.mark.parametrize("sizes", [[8], [1] * 8])
+def test_where_its_quota_is_full_a_better_task_takes_the_place_of_its_users_worst(
+    sizes: list[int], fair: fs.Fairness | None
+) -> None:
+    """Of equals that which started last goes; nothing of others does, and nothing where no task is stopped."""
+    sched = fs.Scheduler(fs.Policy(fairness=fair, quotas={"ann": {"gpu": 3}}))
+    sched.apply(*(fs.MachineAdded(i, {"gpu": n}) for i, n in enumerate(sizes)))
+    for i, (user, priority) in enumerate([("ann", 4), ("ann", 5), ("ann", 5), ("bob", 9)]):
+        sched.apply(job(f"r{i}-", user, 1, priority, gpu=1))
+        assert len(step(sched, float(i)).placements) == 1
     sched.apply(job("a", "ann", 1, 0, gpu=1))
-    rnd = step(sched, 1.0)
+    policy, sched.policy = sched.policy, replace(sched.policy, preemption=None)
+    rnd = step(sched, 8.0)
     assert not rnd.deltas and codes(rnd) == {"a0": "QUOTA"}
+    sched.policy = policy
+    rnd = step(sched, 9.0)
+    assert list(rnd.preemptions) == ["r2-0"] and list(rnd.placements) == ["a0"]
+    assert codes(rnd) == {"r2-0": "QUOTA"} and not step(sched, 10.0).deltas
+
+
+def test_as_many_stop_as_free_the_amount_and_none_in_vain() -> None:
+    sched = world(fs.Policy(quotas={"ann": {"cpu": 6, "gpu": 4}}), job("x", "ann", 1, 9, cpu=0, gpu=0.5), machines=2)
+    step(sched)
+    sched.apply(job("y", "ann", 3, 5, cpu=2))
+    step(sched, 1.0)
+    sched.apply(job("a", "ann", 1, 0, cpu=3))
+    rnd = step(sched, 2.0)
+    assert sorted(rnd.preemptions) == ["y1", "y2"] and list(rnd.placements) == ["a0"]
+    assert not step(sched, 3.0).deltas
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_worse_tasks_go_for_a_gang_that_its_quota_holds_whole(size: int) -> None:
+    sched = world(fs.Policy(quotas={"ann": {"gpu": 3}}), job("z", "ann", 3, 5, gpu=1), machines=2)
+    step(sched)
+    sched.apply(job("g", "ann", size, 0, size, gpu=1))
+    rnd = step(sched, 1.0)
+    starts = size if size <= 3 else 0
+    assert len(rnd.placements) == len(rnd.preemptions) == starts and not step(sched, 2.0).deltas
+
+
+def test_what_runs_that_stop_had_is_kept_for_the_better_task() -> None:
+    """None of them comes back into a part of it, to be stopped again."""
+    policy = fs.Policy(quotas={"ann": {"cpu": 3}}, preemption=fs.PreemptionCost(graceful=True))
+    sched = world(policy, job("z", "ann", 3, 5, cpu=1))
+    step(sched)
+    sched.apply(job("a", "ann", 1, 0, cpu=3))
+    assert len(step(sched, 1.0).preemptions) == 3
+    for i in range(3):
+        assert not step(sched, 2.0 + i).deltas
+        sched.apply(fs.TaskStopped(f"z{i}"))
+    assert list(step(sched, 5.0).placements) == ["a0"] and not step(sched, 6.0).deltas
+
+
+def test_a_gang_that_finds_no_room_stops_nothing_for_its_quota() -> None:
+    sched = world(
+        fs.Policy(quotas={"ann": {"gpu": 3}}), job("z", "ann", 3, 5, gpu=1), job("b", "bob", 4, 0, gpu=1), gpu=8
+    )
+    step(sched)
+    sched.apply(job("g", "ann", 3, 1, 3, gpu=1))
+    assert len(step(sched, 1.0).preemptions) == 3
+    sched.apply(job("h", "ann", 2, 0, 2, gpu=1, mem=40))
+    assert not step(sched, 2.0).deltas
 
 
 def test_a_claimant_of_a_quota_leaves_its_machine_to_another_user() -> None:
@@ -356,6 +426,22 @@ def live(seed: int, sched: fs.Scheduler, life: QuotaLife, steps: int) -> int:
     return seen
 
 
+def awaited(sched: fs.Scheduler, model: Model, task: Hashable, usage: dict) -> set[str]:
+    """Resources that a better task of the same claimant asks for, which waits for what runs that stop have of its quota."""
+    limit, tasks = sched.policy.quotas, sched.cluster.tasks
+    who, names = model.owner(task, limit.over), set()
+    for better, record in tasks.items():
+        waits = record.row < 0 and record.group.cls.priority < tasks[task].group.cls.priority
+        if (
+            waits
+            and better in model.tasks
+            and model.owner(better, limit.over) == who
+            and model.lacks(limit, better, usage)
+        ):
+            names |= {name for name, amount in model.tasks[better][2].items() if amount}
+    return names if any(model.owner(other, limit.over) == who for other in model.stopping) else set()
+
+
 def check_reasons(sched: fs.Scheduler, model: Model, rnd: fs.Round) -> int:
     """Compare the reasons of a round with the quotas as the model knows them."""
     limit = sched.policy.quotas
@@ -370,7 +456,8 @@ def check_reasons(sched: fs.Scheduler, model: Model, rnd: fs.Round) -> int:
         if why.code is fs.ReasonCode.QUOTA:
             seen += 1
             if sched.cluster.tasks[task].group.job.job.gang is None:
-                assert lacks == set(why.detail["quota"]), (task, why, lacks)
+                more = set(why.detail["quota"]) - lacks
+                assert lacks <= set(why.detail["quota"]) and more <= awaited(sched, model, task, usage), (task, why)
         elif lacks:
             assert why.code.value in ("NEVER_FITS", "FILTERED", "STOPPING", "BACKOFF"), (task, why, lacks)
         assert sched.explain(task).code is not fs.ReasonCode.QUOTA or lacks or why.code in ("QUOTA", "STOPPING")
@@ -418,6 +505,51 @@ def test_like_tasks_fill_machines_and_quotas(seed: int) -> None:
                 rnd.waiting[task],
             )
         assert not sched.schedule(float(i)).deltas
+
+
+@pytest.mark.parametrize("seed", range(effort(60, 60 * 40)))
+def test_no_task_waits_for_what_worse_ones_of_its_user_have(seed: int) -> None:
+    """Where a machine has room for it, beside those that could stop; what stops is worse, and all of it at once."""
+    random = Random(seed)
+    limits = {user: {"cpu": random.choice([3, 4, 6]), "gpu": random.choice([2, 3])} for user in ("ann", "bob")}
+    wide = random.random() < 0.5
+    sched = fs.Scheduler(fs.Policy(quotas=fs.Quotas(limits), fairness=random.choice(FAIR[:4]) if wide else None))
+    sched.apply(*(fs.MachineAdded(f"m{i}", {"cpu": 12, "gpu": 8} if wide else {"cpu": 4, "gpu": 2}) for i in range(5)))
+    model, alive, rank = Model(), {}, {}
+    for i in range(14):
+        events: list[fs.Event] = []
+        for n in range(random.randrange(3)):
+            size = {"cpu": random.choice([0.5, 1, 2, 3]), "gpu": random.choice([0, 0, 0.5, 1, 2])}
+            count, priority = random.randint(1, 3), random.randrange(4)
+            gang = count if wide and random.random() < 0.2 and count > 1 else None
+            tasks = [fs.Task((i, n, k), size) for k in range(count)]
+            events.append(fs.JobSubmitted((i, n), tasks, random.choice(["ann", "bob", None]), priority, gang))
+            rank.update((task.id, priority) for task in tasks)
+            alive.update((task.id, gang is None) for task in tasks)
+        if model.running and random.random() < 0.3:
+            events.append(fs.TaskCompleted(random.choice(sorted(model.running))))
+            alive.pop(events[-1].task)
+        model.apply(events, sched.apply(*events))
+        ran = dict(model.running)
+        rnd = step(sched, float(i))
+        model.commit(rnd.deltas, False)
+        for task, stopped in rnd.preemptions.items():
+            assert rank[task] > rank[stopped.by] and stopped.by in model.running, (task, stopped)
+            assert wide <= (model.owner(task, "user") == model.owner(stopped.by, "user")) or not ran
+        for user, most in limits.items():
+            assert all(model.usage("user").get((user, name), 0) <= n * MICRO for name, n in most.items())
+        for task in rnd.waiting:
+            user, demand = model.owner(task, "user"), model.tasks[task][2]
+            if not alive[task] or user not in limits or not sched.cluster.fits(task).any():
+                continue
+            usage = model.usage("user")
+            for other in model.running:
+                if model.owner(other, "user") == user and rank[other] > rank[task]:
+                    for name, amount in model.tasks[other][2].items():
+                        usage[user, name] -= amount
+            assert model.lacks(sched.policy.quotas, task, usage), (task, demand, rnd.waiting[task])
+        again = sched.schedule(float(i))  # a gang may still get what is left of a quota where others took part of it
+        assert not again.preemptions and not any(alive[task] for task in again.placements), again.deltas
 
 
 @pytest.mark.parametrize("seed", range(effort(8, 8 * 40)))

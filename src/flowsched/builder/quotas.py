@@ -11,9 +11,12 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from math import inf
+from operator import attrgetter
+from types import MappingProxyType
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.model import UNLIMITED
@@ -35,6 +38,8 @@ class _Account:
         What the running tasks of its groups have.
     left, told : list of int
         See the rules of the module.
+    kept : tuple of (int, list of int), optional
+        A priority, and what of `left` is kept from worse tasks: better ones wait for more of it until runs have stopped.
     groups : dict of Group to int
         Its groups, each with its running tasks.
     """
@@ -42,8 +47,36 @@ class _Account:
     limit: Limit
     used: list[int]
     left: list[int]
-    told: list[int] | None = None
+    told: tuple[list[int], tuple[int, list[int]] | None] | None = None
+    kept: tuple[int, list[int]] | None = None
     groups: dict[Group, int] = field(default_factory=dict)
+
+    def awaited(self, held: Sequence[int]) -> tuple[int, list[int]] | None:
+        """Return `kept`, where runs that stop hold so much."""
+        for group in sorted(filter(attrgetter("waiting"), self.groups), key=_standing):
+            needs = [int(group.cls.demand[d]) for d, _ in self.limit]
+            now, later = (
+                min(
+                    (max(have, 0) // need for have, need in zip(amounts, needs, strict=True) if need), default=UNLIMITED
+                )
+                for amounts in (self.left, [a + b for a, b in zip(self.left, held, strict=True)])
+            )
+            some = min(later, len(group.waiting))
+            if some and not now:
+                kept = [min(some * need, max(left, 0)) for need, left in zip(needs, self.left, strict=True)]
+                return group.cls.priority, kept
+        return None
+
+    def left_for(self, group: Group) -> list[int]:
+        """Return what is left for tasks of a group."""
+        if self.kept is None or group.cls.priority <= self.kept[0]:
+            return self.left
+        return [left - kept for left, kept in zip(self.left, self.kept[1], strict=True)]
+
+
+def _standing(group: Group) -> tuple[int, int]:
+    """Return priority and age of a group that waits."""
+    return group.cls.priority, group.waiting[0].turn
 
 
 class QuotaAccounts:
@@ -97,8 +130,9 @@ class QuotaAccounts:
             held = stopping.get(who) or [0] * len(account.limit)
             limits = zip(account.limit, account.used, held, strict=True)
             account.left = [most - used - stops for (_, most), used, stops in limits]
-            if account.left != account.told:
-                account.told = list(account.left)
+            account.kept = account.awaited(held) if who in stopping else None
+            if (account.left, account.kept) != account.told:
+                account.told = list(account.left), account.kept
                 self._restated[who] = None
         self._stopping = stopping
         self._dirty.clear()
@@ -158,13 +192,42 @@ class QuotaAccounts:
 
     # -- questions ----------------------------------------------------------------------------------------------
 
-    def most(self, group: Group) -> int:
-        """Return how many tasks of a group may start, if no other does; `UNLIMITED` without a limit."""
+    def most(self, group: Group, gone: Mapping[Group, int] = MappingProxyType({})) -> int:
+        """Return how many tasks of a group may start, if no other does; `UNLIMITED` without a limit.
+
+        Parameters
+        ----------
+        group : Group
+        gone : mapping of Group to int
+            Tasks of its claimant that would stop before.
+        """
         account = self._accounts.get(self.owner(group.job))
         if account is None:
             return UNLIMITED
-        needs = [(left, int(group.cls.demand[d])) for left, (d, _) in zip(account.left, account.limit, strict=True)]
+        demand, freed = group.cls.demand.tolist(), [(other.cls.demand, count) for other, count in gone.items()]
+        needs = [
+            (left + sum(int(held[d]) * count for held, count in freed), demand[d])
+            for left, (d, _) in zip(account.left_for(group), account.limit, strict=True)
+        ]
         return min((max(left, 0) // need for left, need in needs if need), default=UNLIMITED)
+
+    def most_instead(self, group: Group) -> int:
+        """Return how many tasks of a group may start where all worse ones of its claimant stop."""
+        account = self._accounts.get(self.owner(group.job))
+        running = {} if account is None else account.groups
+        return self.most(group, {g: n for g, n in running.items() if n and g.cls.priority > group.cls.priority})
+
+    def contested(self) -> Iterator[tuple[list[Group], list[JobRecord]]]:
+        """Yield the groups of a claimant that wait and are better than others of it that run, and its running jobs.
+
+        A claimant of which a run stops waits for that, so that no task stops in vain.
+        """
+        for who, account in self._accounts.items():
+            running = [group for group, count in account.groups.items() if count]
+            worst = max((group.cls.priority for group in running), default=-inf)
+            better = [group for group in account.groups if group.waiting and group.cls.priority < worst]
+            if better and who not in self._stopping:
+                yield better, list(dict.fromkeys(group.job for group in running))
 
     def short(self, group: Group) -> list[str]:
         """Return the resources of which too little is left for one more task of a group, or for its gang."""
@@ -178,7 +241,7 @@ class QuotaAccounts:
                 each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
                 asked[i] = max(asked[i], sum(each[:missing]))
         names = self._cluster.resources.names
-        lacks = zip(account.limit, account.left, asked, strict=True)
+        lacks = zip(account.limit, account.left_for(group), asked, strict=True)
         return [names[d] for (d, _), left, need in lacks if need and need > left]
 
     def blocked(self) -> dict[Group, None]:
@@ -186,17 +249,30 @@ class QuotaAccounts:
         groups = chain.from_iterable(account.groups for account in self._accounts.values())
         return dict.fromkeys(group for group in groups if group.waiting and not self.most(group))
 
-    def claiming(self) -> Iterator[tuple[Group, int]]:
+    def claiming(self, without: Mapping[Group, None], displacing: bool) -> Iterator[tuple[Group, int]]:
         """Yield the groups of which not all waiting tasks can be run within quotas, each with the number that can.
 
         What is left goes to the claimant's tasks by priority and arrival.
+
+        Parameters
+        ----------
+        without : mapping of Group
+            Groups that get nothing.
+        displacing : bool
+            What worse running tasks have counts as left for better ones.
         """
         for account in self._accounts.values():
             left = list(account.left)
-            waiting = [group for group in account.groups if group.waiting]
-            for group in sorted(waiting, key=lambda group: (group.cls.priority, group.waiting[0].turn)):
+            waiting = [group for group in account.groups if group.waiting and group not in without]
+            running = [(group, count) for group, count in account.groups.items() if count and displacing]
+            for group in sorted(waiting, key=_standing):
                 needs = [int(group.cls.demand[d]) for d, _ in account.limit]
-                fits = [max(a, 0) // need for a, need in zip(left, needs, strict=True) if need]
+                worse = [(other.cls.demand, n) for other, n in running if other.cls.priority > group.cls.priority]
+                have = [
+                    a + sum(int(held[d]) * n for held, n in worse)
+                    for a, (d, _) in zip(left, account.limit, strict=True)
+                ]
+                fits = [max(a, 0) // need for a, need in zip(have, needs, strict=True) if need]
                 some = min([len(group.waiting), *fits])
                 left = [a - some * need for a, need in zip(left, needs, strict=True)]
                 if some < len(group.waiting):
@@ -244,6 +320,10 @@ class QuotaAccounts:
         some = min(units, self.most(group))
         self._change(group, some)
         return some
+
+    def charge(self, group: Group) -> None:
+        """Take what one task of a group needs before its victims give theirs back."""
+        self._change(group, 1)
 
     def give_back(self, group: Group) -> None:
         """Give back what one task of a group had."""

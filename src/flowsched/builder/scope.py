@@ -147,10 +147,11 @@ class RoundScope:
     def limit_claims(self, quotas: QuotaAccounts) -> None:
         """Let waiting tasks that quotas keep from starting claim no share, so that others get their part."""
         self._unlimit_claims()
-        for group, some in quotas.claiming():
-            if group not in self.withheld:
-                self._shares.waive(group, some)
-                self._limited[group] = None
+        fairness, stops = self.policy.fairness, self.policy.preemption is not None
+        of_jobs = fairness is not None and (fairness.over == "job" or fairness.within is not None)
+        for group, some in quotas.claiming(self.withheld, stops and of_jobs):
+            self._shares.waive(group, some)
+            self._limited[group] = None
 
     def _unlimit_claims(self) -> None:
         for group in self._limited:

@@ -17,8 +17,9 @@ __all__ = ["Quotas", "checked_quotas"]
 class Quotas:
     """Most of each resource that running tasks of one claimant ask for together; exact to the micro-unit.
 
-    A quota limits what starts.  No task is stopped for it, and what already runs or is told to have started
-    (`TaskStarted`) may exceed it.  A run that was told to stop counts until it has stopped.
+    A quota limits what starts: what already runs or is told to have started (`TaskStarted`) may exceed it.  Where it is
+    full, a better task takes the place of worse ones of the same claimant, if the policy stops tasks at all.  A run that
+    was told to stop counts until it has stopped.
 
     Parameters
     ----------

@@ -264,7 +264,7 @@ class AdmissionCheck:
     # -- victims ------------------------------------------------------------------------------------------------
 
     def replace(self, task: TaskRecord, row: int, chosen: Sequence[TaskRecord]) -> None:
-        """Stop victims, and start the task on their machine."""
+        """Stop victims, and start the task on a machine."""
         for victim in chosen:
             self.evict(victim, task)
         devices = self.cluster.inventory.pick(row, task.group.cls.index)

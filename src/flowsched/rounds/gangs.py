@@ -5,7 +5,7 @@ again: first with the gangs that fell short treated as the oldest of their prior
 at last without them, so that others get their room in the same round.  Nothing is left of an attempt that failed,
 evictions included.
 
-A gang that its claimant's quota does not hold is left out before anything is tried, too.
+A gang is left out before anything is tried, too, if its claimant's quota does not hold it, though worse tasks stop.
 
 Of several gangs in each other's way, the better half goes on at a time; gangs that stood aside for one that then
 falls short even alone come back.  A gang is better by priority, then by age: urged for want of the last of its
@@ -74,7 +74,8 @@ class Gangs:
                 lambda group: suitability.most(group.cls.index) - group.tasks + len(group.waiting)
             )
         if builder.quotas is not None:
-            self._leave_out_where_short(builder.quotas.most)
+            quotas, stops = builder.quotas, builder.policy.preemption is not None
+            self._leave_out_where_short(quotas.most_instead if stops else quotas.most)
 
     def _leave_out_where_short(self, room: Callable[[Group], int]) -> None:
         """Leave out gangs with too little room in any case: to try a queue of them would slow every round down."""

@@ -50,7 +50,7 @@ from flowsched.rounds.again import again_at
 from flowsched.rounds.backfill import overtake, start_gangs
 from flowsched.rounds.gangs import gangs_of
 from flowsched.rounds.outcome import Stops, outcome, round_of
-from flowsched.rounds.reclaim import make_way
+from flowsched.rounds.reclaim import exchange, make_way
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Round, RoundStats, Share, Starts
 from flowsched.rounds.verdicts import Verdicts
@@ -196,6 +196,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
             scope.evictions.withdraw()
         if not (again or clock.late or cluster.waiting or builder.policy.fairness is not None):
             return had_room  # there is nothing left to start
+        again = again or (not clock.late and exchange(check))
         # Room that was offered at a price and that no task took is not offered twice.
         offered = not (again or offered or clock.late) and make_way(check)
         if not (again or offered or clock.late):

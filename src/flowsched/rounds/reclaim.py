@@ -1,6 +1,6 @@
 """Tasks stop for others where claimants have shares, as the flow, which sees no machine's tasks, cannot propose it.
 
-* At its bound, a user's better task takes the place of worse ones of its own.
+* At its bound, or where its quota is full, a user's better task takes the place of worse ones of its own.
 * With `Fairness.reclaim`, tasks of claimants that run more than their share stop for those of claimants that run less
   than theirs: the worst tasks first, of equals the one started last.  A claimant that loses a task has more than its
   share before and no less than it afterwards, so this ends, and nothing is taken back and forth.  No task stops for one
@@ -14,70 +14,155 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.preemption import candidates, least_victims
 
-__all__ = ["make_way"]
+__all__ = ["exchange", "make_way"]
 
 
 def make_way(check: AdmissionCheck) -> bool:
     """Look where tasks may stop for others; return True if the flow must be looked at again."""
     if check.scope.filling:
         return False
-    return _exchange(check) or check.make_room() | _reclaim(check)
+    return check.make_room() | _reclaim(check)
 
 
 # -- within one user ------------------------------------------------------------------------------------------------
 
 
-def _exchange(check: AdmissionCheck) -> bool:
-    """Start better tasks of users at their bounds in the place of their own worse ones; return True if any did."""
-    policy, cluster = check.builder.policy, check.cluster
+def exchange(check: AdmissionCheck) -> bool:
+    """Start better tasks of claimants at their bounds in the place of their own worse ones; return True if any did."""
+    policy, cluster, quotas = check.builder.policy, check.cluster, check.quotas
     worst = cluster.inventory.worst_running()
-    if policy.fairness is None or policy.preemption is None or worst is None or not cluster.waiting:
+    if policy.preemption is None or worst is None or not cluster.waiting or check.scope.filling:
         return False
     if min(cls.priority for cls in cluster.waiting) >= worst:
         return False
     moved = False
-    for starters, members in check.builder.shares.bounded(lambda job: job.job.priority < worst):
-        own = [task for job in members for task in job.tasks if task.place is not None]
-        for group in _groups(starters, gangs=True):
-            if group.cls.priority >= max((task.group.cls.priority for task in own), default=-inf):
-                break
-            if check.quotas is not None:
-                check.quotas.look()
-            while group.waiting and not check.blocked(group):
-                found = _cheapest(check, group, own)
-                if found is None:
-                    break
-                row, chosen = found
-                if check.quotas is not None:
-                    check.quotas.take(group, 1)
-                own = [task for task in own if task not in chosen]
-                own.append(group.waiting[0])
-                check.replace(group.waiting[0], row, chosen)
-                moved = True
+    if quotas is not None:
+        quotas.look()
+    if policy.fairness is not None:
+        for starters, members in check.builder.shares.bounded(lambda job: job.job.priority < worst):
+            moved |= _replace(check, _groups(starters, gangs=True), members, by_quota=False)
+    if quotas is not None:
+        for better, members in list(quotas.contested()):
+            if _replace(check, _best_first(better), members, by_quota=True):
+                moved = check.scope.round_shares.stale = True  # more of its tasks may fit by now
     return moved
 
 
+def _replace(check: AdmissionCheck, groups: Iterable[Group], members: Iterable[JobRecord], by_quota: bool) -> bool:
+    """Start tasks of a claimant's groups where worse ones of its jobs stop; return True if any did.
+
+    Parameters
+    ----------
+    check : AdmissionCheck
+    groups : iterable of Group
+        Those that wait, the best first.
+    members : iterable of JobRecord
+    by_quota : bool
+        Its bound is its quota: tasks for which enough of that is left are the flow's.
+    """
+    own, quotas, moved = [task for job in members for task in job.tasks if task.place is not None], check.quotas, False
+    for group in groups:
+        if group.cls.priority >= max((task.group.cls.priority for task in own), default=-inf):
+            break
+        while group.waiting and group not in check.scope.withheld and _below_own_bound(check, group.job):
+            if by_quota == (quotas is None or quotas.most(group) > 0):
+                break
+            found = _cheapest(check, group, own)
+            if found is None:
+                break
+            row, chosen = found
+            if quotas is not None:
+                quotas.charge(group)
+            own = [task for task in own if task not in chosen]
+            own.append(group.waiting[0])
+            check.replace(group.waiting[0], row, chosen)
+            moved = True
+    return moved
+
+
+def _below_own_bound(check: AdmissionCheck, job: JobRecord) -> bool:
+    """Return True if the job's own bound lets it run more; that of its user is kept, since another task stops."""
+    fairness = check.builder.policy.fairness
+    if fairness is None:
+        return True
+    claimant, own = check.builder.shares.bounds(job)
+    running = sum(group.tasks - len(group.waiting) for group in job.each_group())
+    return running < (claimant if fairness.over == "job" else own)
+
+
 def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) -> tuple[int, list[TaskRecord]] | None:
-    """Return the machine where it costs least that worse ones of these tasks make room for one of the group, with these."""
+    """Return the machine where one of the group costs least in the place of worse ones of these tasks, with these.
+
+    They make room there, and if its quota is full, they free enough of that, wherever they run.
+    """
     cls, policy, inventory = group.cls, check.builder.policy, check.cluster.inventory
-    worse = [task for task in own if task.group.cls.priority > cls.priority and not check.scope.spares(task)]
-    if not worse:
+    worse = _worst_first(
+        task for task in own if task.group.cls.priority > cls.priority and not check.scope.spares(task)
+    )
+    first = _with_quota(check, group, [], worse)
+    if not worse or first is None:
         return None
     index = np.array(sorted(task.index for task in worse), np.int64)
     wait = check.builder.groups.wait_costs(policy)
     rows, cost, _ = candidates(check.cluster, check.scope, cls, np.unique(inventory.tasks.row[index]), wait, index)
-    if not policy.priority.strict:
-        rows, cost = rows[cost < wait[cls.index]], cost[cost < wait[cls.index]]
-    for row in rows[np.argsort(cost, kind="stable")].tolist():
-        chosen = least_victims(check.cluster, cls, row, _worst_first(task for task in worse if task.row == row))
-        if chosen:
+    order = rows[np.argsort(cost, kind="stable")].tolist()
+    if first:  # it may run anywhere
+        with_first = [row for row in dict.fromkeys(task.row for task in first) if row in order]
+        order = [*_free_rows(check, group), *with_first, *order]
+    for row in order:
+        chosen = least_victims(check.cluster, cls, row, [task for task in worse if task.row == row])
+        chosen = None if chosen is None else _with_quota(check, group, chosen, worse)
+        if chosen and (policy.priority.strict or _price(check, chosen, wait) < wait[cls.index]):
             return row, chosen
     return None
+
+
+def _with_quota(
+    check: AdmissionCheck, group: Group, chosen: list[TaskRecord], worse: Sequence[TaskRecord]
+) -> list[TaskRecord] | None:
+    """Return these tasks and as many of the worse ones as free enough of the group's quota; None if all do not."""
+    quotas = check.quotas
+
+    def enough(tasks: Sequence[TaskRecord]) -> bool:
+        return quotas is None or quotas.most(group, Counter(task.group for task in tasks)) > 0
+
+    more: list[TaskRecord] = []
+    for task in worse:
+        if enough([*chosen, *more]):
+            break
+        if task not in chosen:
+            more.append(task)
+    if not enough([*chosen, *more]):
+        return None
+    for task in reversed(tuple(more)):
+        less = [other for other in more if other is not task]
+        if enough([*chosen, *less]):
+            more = less
+    return [*chosen, *more]
+
+
+def _free_rows(check: AdmissionCheck, group: Group) -> list[int]:
+    """Return the machines that have room for a task of the group, the cheapest first."""
+    cluster, one = check.cluster, np.array([group.cls.index])
+    rows = np.array([machine.row for machine in cluster.machines.values()], np.int64)
+    rows = rows[(cluster.fits(group.waiting[0].id) > 0) & ~cluster.inventory.held_against(one, rows)[0]]
+    cost = check.builder.policy.place(cluster, one, rows)[0]
+    order: list[int] = rows[np.argsort(cost, kind="stable")].tolist()
+    return order
+
+
+def _price(check: AdmissionCheck, chosen: Iterable[TaskRecord], wait: NDArray[np.int64]) -> int:
+    """Return what it costs that these tasks stop."""
+    waiting, inventory = check.builder.policy.waiting, check.cluster.inventory
+    index = np.array([task.index for task in chosen], np.int64)
+    stays = check.builder.policy.stays(waiting.buckets_of(check.scope.now - inventory.tasks.since[index]))
+    return int((wait[inventory.tasks.class_id[index]] + stays).sum())
 
 
 def _worst_first(tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
@@ -122,8 +207,11 @@ def _reclaim(check: AdmissionCheck) -> bool:
 def _groups(members: list[JobRecord], gangs: bool = False) -> Iterator[Group]:
     """Yield groups that wait: the best priority first, then the oldest."""
     jobs = members if gangs else [job for job in members if job.job.gang is None]
-    groups = [group for job in jobs for group in job.each_group() if group.waiting]
-    yield from sorted(groups, key=lambda group: (group.cls.priority, group.waiting[0].turn))
+    yield from _best_first(group for job in jobs for group in job.each_group() if group.waiting)
+
+
+def _best_first(groups: Iterable[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: (group.cls.priority, group.waiting[0].turn))
 
 
 class _Rows:
