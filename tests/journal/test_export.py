@@ -113,10 +113,24 @@ def test_every_later_round_begins_with_the_same_optimum(seed: int, maker, before
 FINE = 10**6
 """So fine a resolution, and so odd amounts, that no two flows are equally good."""
 
+
+class OddCost:
+    """A cost by the demand and the machine; by load alone, all machines that have to make room cost the same."""
+
+    weight = 1.0
+
+    def __call__(self, cluster, classes, rows):
+        demand = cluster.inventory.demand[classes, 0]
+        machine = np.array([int(cluster.by_row[row].id[1:]) for row in rows.tolist()])
+        return (demand[:, None] * 7_919 + machine[None, :] * 104_729) % 999_983 / 999_983
+
+
+ODD = (fs.LoadCost(), OddCost())
+
 UNIQUE = [
-    lambda: fs.Policy(resolution=FINE),
-    lambda: fs.Policy(resolution=FINE, preemption=fs.PreemptionCost(2.0, 5.0)),
-    lambda: fs.Policy(resolution=FINE, fairness=fs.Fairness(fs.SequenceShare(0.5), over="user")),
+    lambda: fs.Policy(resolution=FINE, placement=ODD),
+    lambda: fs.Policy(resolution=FINE, placement=ODD, preemption=fs.PreemptionCost(2.0, 5.0)),
+    lambda: fs.Policy(resolution=FINE, placement=ODD, fairness=fs.Fairness(fs.SequenceShare(0.5), over="user")),
     lambda: fs.Policy(resolution=FINE, preemption=None, waiting=fs.WaitCost(first=2.0, buckets=5, reserve=1)),
 ]
 
@@ -141,7 +155,10 @@ class OddLife:
             if draw < 0.25:
                 event = fs.MachineAdded(f"m{name}", {"cpu": random.uniform(2, 8)}, random.choice("ab"), time=time)
             elif draw < 0.7:
-                tasks = [fs.Task(f"t{name}.{i}", {"cpu": random.uniform(0.3, 3)}) for i in range(random.randint(1, 4))]
+                tasks = [
+                    fs.Task(f"t{name}.{i}", {"cpu": random.uniform(0.3, 3)}, duration=random.choice([None, random.uniform(5, 100)]))
+                    for i in range(random.randint(1, 4))
+                ]  # fmt: skip
                 user, gang = random.choice(["ann", "bob"]), random.choice([None, None, None, 2])
                 event = fs.JobSubmitted(f"j{name}", tasks, user, random.randrange(3), gang, time=time)
             elif draw < 0.85 and running:
@@ -161,7 +178,7 @@ def test_where_no_two_flows_are_equally_good_all_later_rounds_are_the_same(seed:
     for _ in range(seed % 30):
         (rnd,) = life.step(sched)
         sched.commit(rnd)
-    again = fs.Scheduler.import_state(text(sched))
+    again = fs.Scheduler.import_state(text(sched), maker())
     for _ in range(10):
         rnd, other = life.step(sched, again)
         assert set(other.deltas) == set(rnd.deltas)

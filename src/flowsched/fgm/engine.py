@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
 from flowsched.cluster.records import Group
-from flowsched.exceptions import FlowschedError, InputError
+from flowsched.exceptions import InputError
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
 from flowsched.fgm.eviction import Evictions
@@ -254,8 +254,8 @@ class StageEngine:
                 self.forecast.advance(rows, now)
                 self.forecast.settle(rows, now)
             case ("try", task, machine, devices, time):
-                with suppress(FlowschedError):
-                    self._observe([ev.TaskStarted(task, machine, devices, time=time)])
+                with self.rule.busy():
+                    self._observer.ask(ev.TaskStarted(task, machine, devices, time=time))
             case ("touch", rows, _):
                 for row in rows:
                     if row < known:

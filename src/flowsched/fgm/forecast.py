@@ -27,10 +27,12 @@ from flowsched.fgm.qos import missed
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes, Timelines
 
-__all__ = ["Forecast", "Plan"]
+__all__ = ["Forecast", "Plan", "States"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+States = tuple[Ints, Ints, list[NDArray[Any]]]
+"""Rows, tasks on them, and the state of each."""
 
 OFF = 0.03
 """A state is corrected where it differs by more than this fraction of the duration, or by its stage."""
@@ -178,12 +180,12 @@ class Forecast:
         at, members = _laid([self._members.get(row, ()) for row in rows])
         self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.inventory.capacity, now)
 
-    def states(self, rows: Sequence[int]) -> tuple[Ints, Ints, list[NDArray[Any]]]:
+    def states(self, rows: Sequence[int]) -> States:
         """Return the states of the tasks of some machines, for `restore`."""
         which, tasks = np.array(rows, np.int64), _laid([self._members.get(row, ()) for row in rows])[1]
         return which, tasks, [self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks]]
 
-    def restore(self, states: tuple[Ints, Ints, list[NDArray[Any]]]) -> None:
+    def restore(self, states: States) -> None:
         """Set these states again."""
         which, tasks, (time, stage, left, grace) = states
         self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks] = time, stage, left, grace

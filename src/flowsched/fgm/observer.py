@@ -14,6 +14,7 @@ from flowsched.cluster import events as ev
 from flowsched.cluster.records import TaskRecord
 from flowsched.exceptions import FlowschedError
 from flowsched.fgm.adjust import Level
+from flowsched.fgm.forecast import States
 from flowsched.fgm.protocols import FlowEngine
 from flowsched.fgm.rule import StageRule
 
@@ -44,7 +45,6 @@ class Observer:
     def __init__(self, rule: StageRule, highest: Level, inner: FlowEngine) -> None:
         self._ended: list[ev.EndedRun] = []
         self._moved: tuple[str, list[int], float] | None = None
-        self._tried: ev.TaskStarted | None = None
         self._rule, self._highest, self._inner = rule, highest, inner
         self._forecast, self._learner = rule.forecast, rule.learner
         self._cluster = self._forecast.cluster
@@ -52,17 +52,14 @@ class Observer:
     def side_effects(self) -> Iterator[Sequence[Any]]:
         """Yield what the last batch has changed beside its events, where one of them was refused, as words of a record.
 
-        A start that was refused has asked the fit rule, which remembers its answer.  Machines of events of which one
-        failed were moved on to a time, or touched only.
+        Machines of events of which one failed were moved on to a time, or touched only.
         """
-        if (tried := self._tried) is not None:
-            yield "try", tried.task, tried.machine, tried.devices, tried.time
         if self._moved is not None:
             yield self._moved
 
     def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
         """Let events happen in their order; return the runs that they ended."""
-        self._moved = self._tried = None
+        self._moved = None
         self._ended, before = [], self._cluster.events
         try:
             self._apply(events)
@@ -128,9 +125,6 @@ class Observer:
                 self._tell(event, now)
                 done += 1
         except BaseException:
-            failed = events[done]
-            if isinstance(failed, ev.TaskStarted) and rows and _found(self._cluster.tasks, failed.task) is not None:
-                self._tried = failed
             self._moved = "move" if done else "touch", rows, now  # machines of events that did not happen, too
             raise
         finally:
@@ -141,13 +135,29 @@ class Observer:
                 self._forecast.advance(new, now)
                 self._forecast.settle([*rows, *new], now)
             else:
-                self._rule.now = before
-                self._forecast.restore(states)
-                for row in rows:
-                    self._cluster.inventory.touch(row)
-            if done and self._tried is not None:
-                for row in self._rows(self._tried):
-                    self._cluster.inventory.touch(row)
+                self._go_back(before, rows, states)
+
+    def _go_back(self, before: float, rows: Sequence[int], states: States) -> None:
+        """Undo that machines were moved on to another time."""
+        self._rule.now = before
+        self._forecast.restore(states)
+        for row in rows:
+            self._cluster.inventory.touch(row)
+
+    def ask(self, start: ev.TaskStarted) -> None:
+        """Ask the fit rule, which remembers its answer, as a start did that an earlier build refused."""
+        task, rows, inventory = _found(self._cluster.tasks, start.task), self._rows(start), self._cluster.inventory
+        if task is None or task.row >= 0 or not rows:
+            return
+        self._rule.grow()
+        before, states = self._rule.now, self._forecast.states(rows)
+        self._rule.now = now = max(before, self._time(start))
+        self._forecast.advance(rows, now)
+        if start.devices is None:
+            inventory.devices_for(rows[0], task.group.cls.index)
+        else:
+            inventory.has_room(rows[0], task.group.cls.index, start.devices)
+        self._go_back(before, rows, states)
 
     def _rows(self, event: ev.Event) -> list[int]:
         """Rows of machines whose tasks or capacity an event may change."""
