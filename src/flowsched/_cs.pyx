@@ -186,8 +186,9 @@ cdef int64_t SCALE_NS = 5        # a half-arc that cost scaling scans
 cdef int64_t CENTRE_NS = 20      # an arc, to `centre`
 # Of what a cold solve takes:
 cdef double SLICE = 0.0625       # so much is done between two looks at how far repair has come;
-cdef double WORTH = 0.85         # it goes on while it is likely to end within this;
-cdef double WASTE = 0.45          # and what is given up may have taken so much
+cdef double WORTH = 0.7          # it goes on while it is likely to end within this;
+cdef int64_t PROBES = 3          # that may fail in a row
+cdef double WASTE = 0.3           # and what is given up may have taken so much
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 14  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
 cdef int64_t LOADING_SCANS = 3   # what its start alone takes, where `complete` answers if it comes to no end
@@ -213,6 +214,7 @@ cdef enum:
     INTERRUPTED = 5
     HANDOVER = 6
     SPENT = 7
+    PROBE = 9          # repair from scratch may be faster: `probe` finds out
     AGAIN = 8          # what a warm solve may take is spent: from nothing it is likely to be faster
 
 cdef enum:             # of `record`, by size of the change; 0 is unknown
@@ -230,7 +232,10 @@ cdef enum:             # behind these in `record`: what a cold solve takes (`col
     ASTRAY = 70        # repair for each excess, from potentials that repair has left
     CENTRED = 71       # from distances to the hub
     IS_CENTRED = 72    # those are the potentials now
-    RECORDED = 74
+    COLD_REPAIR = 73   # what repair from scratch took when it was last the fastest way; 0 if it never was, or probes have failed since
+    COLD_REPAIR_ARCS = 74
+    PROBES_FAILED = 75
+    RECORDED = 76
 
 cdef enum:
     BEHIND = 1         # of `regret`
@@ -378,6 +383,8 @@ cdef class Network:
     cdef object sofar              # the outcome of a kernel for whole networks that was late with a flow, else None
     cdef int halted                # the last solve was late: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
     cdef int64_t wasted            # work of a simplex that was given up in this solve
+    cdef bint probed               # repair from scratch has been tried in this solve,
+    cdef int64_t aside             # and took so much of `repaired`
     cdef bint bounded              # this solve is warm and may take no longer than a cold one, of which is known what it takes
     cdef bint jammed               # the last solve was late while the simplex would have been faster
     # -- the simplex's last basis -----------------------------------------------------------------------------
@@ -1927,7 +1934,7 @@ cdef class Network:
     cdef int64_t repaired(self) noexcept nogil:
         """What repair has taken in this solve, in about ns."""
         return (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
-                + AUGMENT_NS * self.count[AUGMENTATIONS] + PUSH_NS * self.count[PUSHES])
+                + AUGMENT_NS * self.count[AUGMENTATIONS] + PUSH_NS * self.count[PUSHES] - self.aside)
 
     cdef double cold(self, int at) except -1 nogil:
         """What a cold solve of the network is likely to take, by the last one; more than anything if there was none."""
@@ -1937,6 +1944,8 @@ cdef class Network:
 
     cdef int note_cold(self, int64_t work, int way) except -1 nogil:
         self.record[COLD], self.record[COLD_ARCS], self.record[COLD_SIZE], self.record[COLD_WAY] = min(work, RECORD_MAX) + 1, self.live_arcs, self.size, way
+        if way == REPAIR:
+            self.record[COLD_REPAIR], self.record[COLD_REPAIR_ARCS], self.record[PROBES_FAILED] = self.record[COLD], self.live_arcs, 0
         return 0
 
     cdef bint hopes(self, int way, double cold) except -1 nogil:
@@ -1958,6 +1967,10 @@ cdef class Network:
             return SPENT
         if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * <int64_t>self.size > self.record[COLD_SIZE] and not self.deadline:
             return AGAIN
+        if self.bounded and 4 * self.size > self.live_nodes and not (self.based and self.regret <= BEHIND and self.hopes(BY_SIMPLEX, cold)):
+            return AGAIN        # so large a change is no smaller than the whole
+        if self.needs_probe(min(self.expected(BY_REPAIR), self.expected(BY_SIMPLEX))):
+            return PROBE
         if algorithm == AUTO and self.prefers_simplex():
             return SPENT
         status = self.cancel_unsaturable()
@@ -1987,24 +2000,33 @@ cdef class Network:
             status = self.repair_within(cold)
         else:
             status = self.repair()
+        if status == PROBE:
+            return status
         self.learn_repair(status == SPENT)
         return self.recentre(warm, status)
 
+    cdef bint needs_probe(self, double work) except -1 nogil:
+        """True if repair from scratch is to be tried for a change that takes so much."""
+        return self.bounded and not self.probed and not self.deadline and work > WASTE * self.cold(COLD_REPAIR)
+
     cdef int repair_within(self, double cold) except -1 nogil:
         """Repair a change; SPENT as soon as what is left, at the pace of what was settled last, is likely to take it beyond a part of a cold solve."""
-        cdef int64_t most = self.allowance, left = self.count_uneven(), before, work = 0, last
-        cdef int64_t part = <int64_t>(2 * SLICE * cold / WALK_NS) + 100
+        cdef int64_t most = self.allowance, left = self.count_uneven(), before, work = self.repaired(), last
+        cdef int64_t probe = FAR if self.probed or not self.bounded else <int64_t>(WASTE * self.cold(COLD_REPAIR) / (4 * WALK_NS)) + 1000
+        cdef int64_t part = min(<int64_t>(2 * SLICE * cold / WALK_NS) + 100, probe)
         cdef int status
         while True:
             self.allowance = min(part, most)
             most -= self.allowance
             status = self.repair()
-            if status != SPENT or most <= 0:
+            if status != SPENT:
                 return status
             last, work, before, left = work, self.repaired(), left, self.count_uneven()
-            if left >= before or work + <double>left * (work - last) / (before - left) > WORTH * cold:
+            if self.needs_probe(work):
+                return PROBE
+            if most <= 0 or left >= before or work + <double>left * (work - last) / (before - left) > WORTH * cold:
                 return SPENT
-            part = <int64_t>(SLICE * cold / WALK_NS) + 100
+            part = min(<int64_t>(SLICE * cold / WALK_NS) + 100, probe)
 
     cdef int recentre(self, bint warm, int status) except -1 nogil:
         """After a repair: put distances to the hub in place of the potentials if that has lately made repair so much faster.
@@ -2105,10 +2127,15 @@ cdef class Network:
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
         """Look for an optimum; or, when it is `late`, for any flow."""
         cdef int status
-        self.alike = self.bounded = False
-        self.wasted = 0
+        self.alike = self.bounded = self.probed = False
+        self.wasted = self.aside = 0
         with nogil:
             status = self.run(algorithm, warm)
+        if status == PROBE:
+            status = self.probe()
+            if status == SPENT:
+                with nogil:
+                    status = self.run(algorithm, warm)
         if not warm and algorithm == AUTO and status == OK:
             self.note_cold(self.repaired(), REPAIR)
         if status == SPENT and algorithm == SCALING:
@@ -2132,33 +2159,78 @@ cdef class Network:
             status = self.complete()
         return status
 
+    cdef int probe(self) except -1:
+        """Try repair from scratch for as long as its pace lasts; SPENT, with flow and potentials as before, if it falls behind.
+
+        What a change costs says little of what the network costs: a planar one whose supplies are all new may be solved in a pass from scratch.
+        """
+        cdef int64_t before, size = self.size, hub_seen = self.hub_seen
+        cdef int64_t[::1] res, pot, exc
+        cdef int32_t v, a, hub = self.hub
+        cdef int64_t delta
+        cdef int status
+        cdef bint brimful = self.brimful
+        with nogil:
+            status = self.cancel_unsaturable()
+        if status != OK:
+            return status
+        res, pot, exc = _copy(self.res[:2 * self.m]), _copy(self.pot[:self.n]), _copy(self.exc[:self.n])
+        self.probed = True
+        before = self.repaired()
+        self.start_anew()
+        self.size, self.hub_seen = self.nactive, 0
+        with nogil:
+            status = self.cancel_unsaturable()
+            if status == OK:
+                status = self.pace()
+        if status == OK:
+            self.note_cold(self.repaired() - before, REPAIR)
+            self.way = REPAIR
+            return OK
+        self.aside += self.repaired() - before
+        self.ready_for_all()
+        # Nothing can fail from here on.
+        self.clear_active()
+        for v in range(self.n):
+            if self.node[v].d[3] >= 0:
+                self.set_pot(v, pot[v])
+                self.exc[v] = exc[v]
+                if exc[v]:
+                    self.book(v, 0)
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0:
+                delta = res[2 * a + 1] - self.res[2 * a + 1]
+                if delta > 0:
+                    self.move(2 * a, delta)
+                elif delta < 0:
+                    self.move(2 * a + 1, -delta)
+        self.nunsaturable, self.turn, self.size, self.hub, self.hub_seen, self.brimful = 0, 0, size, hub, hub_seen, brimful
+        if status == SPENT:
+            self.record[PROBES_FAILED] += 1
+            if self.record[PROBES_FAILED] == PROBES:
+                self.record[COLD_REPAIR] = 0
+        return status
+
     cdef int hand_over(self, bint anew) except -1:
-        """Repair of a change was given up: let the simplex go on from what is known, within what a cold solve takes, and else solve from nothing."""
+        """Repair of a change was given up: let the simplex go on from what is known, within what is left to waste, and else solve from scratch."""
         cdef int status = AGAIN
-        cdef int64_t known
-        cdef bint served, hopes, behind = self.based and self.regret == BEHIND
-        cdef double cold = self.cold(COLD), rest = WASTE * cold - self.repaired()
+        cdef double cold = self.cold(COLD), known = <double>self.recorded()[BY_SIMPLEX], rest = WASTE * cold - self.repaired() - self.aside
         if self.hopeless():
             self.jammed = True
             return SPENT
         if anew or self.record[COLD_WAY] == REPAIR:
             return self.solve_anew()
-        served = self.based and self.regret <= BEHIND
-        known = self.recorded()[BY_SIMPLEX]
-        hopes = self.hopes(BY_SIMPLEX, cold)
-        if not served and (8 * self.size < self.live_nodes if hopes else not self.reshaped and known < 3 * cold):
-            # a basis that is made for changes serves better than that of a first solve; for a small one it takes less than a cold solve
-            self.drop_basis()
-            status = self.simplex(True, True, -1)
-            self.recorded()[BY_SIMPLEX] = <int64_t>min(16 * cold, RECORD_MAX) if status == OK and self.told["work"] > cold else 0
-        elif hopes:
+        if self.based and self.regret <= BEHIND and known and known < WORTH * cold:
+            rest = max(rest, known + known / 4)
+        elif 8 * self.size < self.live_nodes:       # a basis that is made for small changes serves the next ones, too
+            rest = max(rest, WORTH * cold)
+        if rest > 0 and self.hopes(BY_SIMPLEX, cold):
+            status = self.simplex(True, True, <int64_t>rest)
+        if status == AGAIN:
             if rest > 0:
-                status = self.simplex(True, True, <int64_t>rest)
-            if status == AGAIN and behind and 8 * self.size < self.live_nodes:      # what it had missed was too much, not this change
-                status = self.simplex(True, True, -1)
-            elif status == AGAIN:
-                self.recorded()[BY_SIMPLEX] = <int64_t>min(2 * cold, RECORD_MAX) + 1
-        return self.solve_anew() if status == AGAIN else status
+                self.recorded()[BY_SIMPLEX] = <int64_t>min(cold, RECORD_MAX) + 1
+            return self.solve_anew()
+        return status
 
     cdef int solve_anew(self) except -1:
         """Solve from nothing, as a network that is new, by the way that served the last time: all that may have become easier is tried by repair first."""
