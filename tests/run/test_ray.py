@@ -104,7 +104,7 @@ def test_results_errors_stops_and_a_worker_that_dies(nodes: list[Any], tmp_path:
             bad = driver.submit(job("bad", 2), {"bad0": fail, "bad1": 5}, retries=1)
             with pytest.raises(ZeroDivisionError, match="by zero"):
                 await bad["bad0"]
-            with pytest.raises(fs.InputError, match="a callable expected"):
+            with pytest.raises(fs.InputError, match="a callable or a Command expected"):
                 await bad["bad1"]
             assert driver.stats["failed"] == 4
             crash = driver.submit(job("crash", 1), {"crash0": partial(die, str(tmp_path / "died"))})

@@ -97,7 +97,7 @@ def test_googles_table_of_2019(tmp_path: Path) -> None:
         ("time,machine,event,cpu\n1,m0,add,4\n", "line 2, column 'machine': machine 'm0' is there already at 1 s"),
         ("machine,cpu\nm0,4\n", "line 2, column 'machine': machine 'm0' occurs twice"),
         ("time,machine,event,gpu\n1,m0,update,1\n", "line 2, column 'gpu': the workload's resources are cpu"),
-        ("time,machine,event,cpus\n1,m0,update,1\n", "line 2, column 'cpus': unknown"),
+        ("time,machine,event,cpus\n1,m0,update,1\n", "line 1, column 'cpus': unknown"),
         ("time,machine,event,until\n5,m0,fail,5\n", "line 2, column 'until': a later time"),
         ("time,machine,event,until\n5,m0,update,9\n", "line 2, column 'until': a later time"),
         ("time,machine,event,until\n5,m0,fail,9\n6,m0,drain,7\n", "line 3, column 'machine': machine 'm0' is not there at 6 s"),
