@@ -57,6 +57,7 @@ def test_they_claim_their_part_as_soon_as_a_machine_could_run_them_and_no_longer
     sched.apply(fs.JobSubmitted("c", HOPELESS[20:], user="c"))
     rnd = sched.schedule(0.0)
     assert {who: share.entitled for who, share in rnd.shares.items()} == {"a": 4, "b": 4, "c": 0}
+    sched.commit(rnd)
     sched.apply(fs.MachineAdded("big", {"cpu": 4}, labels={"zone": "nowhere"}))
     rnd = sched.schedule(1.0)
     assert {who: share.entitled for who, share in rnd.shares.items()} == {"a": 4, "b": 4, "c": 4}
