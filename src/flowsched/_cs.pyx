@@ -1967,7 +1967,7 @@ cdef class Network:
             return SPENT
         if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * <int64_t>self.size > self.record[COLD_SIZE] and not self.deadline:
             return AGAIN
-        if self.bounded and 4 * self.size > self.live_nodes and not (self.based and self.regret <= BEHIND and self.hopes(BY_SIMPLEX, cold)):
+        if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes and not (self.based and self.regret <= BEHIND and self.hopes(BY_SIMPLEX, cold)):
             return AGAIN        # so large a change is no smaller than the whole
         if self.needs_probe(min(self.expected(BY_REPAIR), self.expected(BY_SIMPLEX))):
             return PROBE
@@ -2039,7 +2039,7 @@ cdef class Network:
         cdef bint pays
         if not warm or not self.reshaped or self.hub < 0 or not self.size or 4 * work < price or status != OK and status != SPENT:
             return status
-        each = min(work // self.size, RECORD_MAX) + 1
+        each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
         if self.record[IS_CENTRED]:
             centred[0] = each
         else:
