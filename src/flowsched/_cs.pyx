@@ -187,8 +187,8 @@ cdef int64_t CENTRE_NS = 20      # an arc, to `centre`
 # Of what a cold solve takes:
 cdef double SLICE = 0.0625       # so much is done between two looks at how far repair has come;
 cdef double WORTH = 0.7          # it goes on while it is likely to end within this;
-cdef int64_t PROBES = 3          # that may fail in a row
-cdef double WASTE = 0.3           # and what is given up may have taken so much
+cdef double WASTE = 0.3          # and what is given up may have taken this.
+cdef int64_t PROBES = 3          # probes in a row that may fail
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 14  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
 cdef int64_t LOADING_SCANS = 3   # what its start alone takes, where `complete` answers if it comes to no end
@@ -214,8 +214,8 @@ cdef enum:
     INTERRUPTED = 5
     HANDOVER = 6
     SPENT = 7
+    AGAIN = 8          # from scratch is likely to be faster: `solve_anew`
     PROBE = 9          # repair from scratch may be faster: `probe` finds out
-    AGAIN = 8          # what a warm solve may take is spent: from nothing it is likely to be faster
 
 cdef enum:             # of `record`, by size of the change; 0 is unknown
     BY_REPAIR = 0      # what repair took, for each excess
@@ -1957,7 +1957,7 @@ cdef class Network:
         return False
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
-        """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over, AGAIN if all is to be done from nothing."""
+        """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over, AGAIN if all is to be done from scratch, PROBE if that is to be tried."""
         cdef int status
         cdef double simplex, cold = self.cold(SCALED if algorithm == SCALING else COLD)
         self.allowance, self.size = FAR, self.nactive
@@ -2164,10 +2164,9 @@ cdef class Network:
 
         What a change costs says little of what the network costs: a planar one whose supplies are all new may be solved in a pass from scratch.
         """
-        cdef int64_t before, size = self.size, hub_seen = self.hub_seen
+        cdef int64_t before, size = self.size, hub_seen = self.hub_seen, delta
         cdef int64_t[::1] res, pot, exc
         cdef int32_t v, a, hub = self.hub
-        cdef int64_t delta
         cdef int status
         cdef bint brimful = self.brimful
         with nogil:
@@ -2177,16 +2176,9 @@ cdef class Network:
         res, pot, exc = _copy(self.res[:2 * self.m]), _copy(self.pot[:self.n]), _copy(self.exc[:self.n])
         self.probed = True
         before = self.repaired()
-        self.start_anew()
-        self.size, self.hub_seen = self.nactive, 0
-        with nogil:
-            status = self.cancel_unsaturable()
-            if status == OK:
-                status = self.pace()
-        if status == OK:
-            self.note_cold(self.repaired() - before, REPAIR)
-            self.way = REPAIR
-            return OK
+        status = self.repair_anew()
+        if status != SPENT:         # an answer, or a proof in terms of the present flow
+            return status
         self.aside += self.repaired() - before
         self.ready_for_all()
         # Nothing can fail from here on.
@@ -2205,11 +2197,10 @@ cdef class Network:
                 elif delta < 0:
                     self.move(2 * a + 1, -delta)
         self.nunsaturable, self.turn, self.size, self.hub, self.hub_seen, self.brimful = 0, 0, size, hub, hub_seen, brimful
-        if status == SPENT:
-            self.record[PROBES_FAILED] += 1
-            if self.record[PROBES_FAILED] == PROBES:
-                self.record[COLD_REPAIR] = 0
-        return status
+        self.record[PROBES_FAILED] += 1
+        if self.record[PROBES_FAILED] == PROBES:
+            self.record[COLD_REPAIR] = 0
+        return SPENT
 
     cdef int hand_over(self, bint anew) except -1:
         """Repair of a change was given up: let the simplex go on from what is known, within what is left to waste, and else solve from scratch."""
@@ -2233,22 +2224,26 @@ cdef class Network:
         return status
 
     cdef int solve_anew(self) except -1:
-        """Solve from nothing, as a network that is new, by the way that served the last time: all that may have become easier is tried by repair first."""
+        """Solve from scratch, as a network that is new, by the way that served the last time: all that may have become easier is tried by repair first."""
         cdef int status = SPENT
-        cdef int64_t before
         self.drop_basis()
         if not self.deadline and (self.record[COLD_WAY] == REPAIR or 4 * self.size > self.live_nodes or 8 * np.count_nonzero(self.supplies()) < 7 * self.record[COLD_SIZE]):
-            before = self.repaired()
-            self.start_anew()
-            self.size, self.hub_seen = self.nactive, 0      # the hub may be another node by now
-            with nogil:
-                status = self.cancel_unsaturable()
-                if status == OK:
-                    status = self.pace()
-            self.way = REPAIR
-            if status == OK:
-                self.note_cold(self.repaired() - before, REPAIR)
+            status = self.repair_anew()
         return self.simplex(False, False, -1) if status == SPENT else status
+
+    cdef int repair_anew(self) except -1:
+        """Forget flow and potentials and repair for as long as the pace lasts; SPENT if it falls behind."""
+        cdef int64_t before = self.repaired()
+        cdef int status
+        self.start_anew()
+        self.size, self.hub_seen, self.way = self.nactive, 0, REPAIR     # the hub may be another node by now
+        with nogil:
+            status = self.cancel_unsaturable()
+            if status == OK:
+                status = self.pace()
+        if status == OK:
+            self.note_cold(self.repaired() - before, REPAIR)
+        return status
 
     cdef bint hopeless(self) except -1:
         """True if the time that is left is too short for a new start of the simplex, by the speed of repair."""

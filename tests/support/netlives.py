@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 import oracles
-from netmodel import ALGORITHMS, Mirror
+from netmodel import ALGORITHMS, Mirror, probing
 
 from flowsched import _cs, _ns, _scaling
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
@@ -171,7 +171,9 @@ class Life:
 
     def replace_by_its_copy(self) -> None:
         net = self.mirror.net
-        copies = (net.copy, lambda: pickle.loads(pickle.dumps(net)), lambda: FlowNetwork.from_state(net.state()))
+        copies = (
+            net.copy, lambda: pickle.loads(pickle.dumps(net)), lambda: FlowNetwork.from_state(net.state()), lambda: probing(net)
+        )  # fmt: skip
         self.mirror.net = self.random.choice(copies)()
 
     # -- calls that are refused, as a rule: if so, nothing has changed -------------------------------------------------
