@@ -1967,8 +1967,9 @@ cdef class Network:
             return SPENT
         if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * <int64_t>self.size > self.record[COLD_SIZE] and not self.deadline:
             return AGAIN
-        if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes and not (self.based and self.regret <= BEHIND and self.hopes(BY_SIMPLEX, cold)):
-            return AGAIN        # so large a change is no smaller than the whole
+        if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes:
+            if not (self.based and self.regret <= BEHIND and self.hopes(BY_SIMPLEX, cold)):
+                return AGAIN        # the change is no smaller than the whole
         if self.needs_probe(min(self.expected(BY_REPAIR), self.expected(BY_SIMPLEX))):
             return PROBE
         if algorithm == AUTO and self.prefers_simplex():
