@@ -1957,7 +1957,10 @@ cdef class Network:
         return False
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
-        """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over, AGAIN if all is to be done from scratch, PROBE if that is to be tried."""
+        """Solve by repair as far as that is likely to be the fastest way.
+
+        SPENT if a kernel for whole networks is to take over, AGAIN if all is to be done from scratch, PROBE if that is to be tried.
+        """
         cdef int status
         cdef double simplex, cold = self.cold(SCALED if algorithm == SCALING else COLD)
         self.allowance, self.size = FAR, self.nactive
