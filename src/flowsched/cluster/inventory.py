@@ -186,14 +186,11 @@ class Inventory(ChangeLog):
     def describe(self, row: int, capacity: Ints, machine: Machine) -> None:
         """Set what a machine has; what its tasks take stays taken, be it more than there is."""
         used = self.capacity[row] - self.free[row]
-        had, count = self._devices_of(self.capacity[row]), self._devices_of(capacity)
+        if (count := self._devices_of(capacity)) != self._devices_of(self.capacity[row]):
+            self._set_taken(row, np.trim_zeros(self._taken(row), "b"), count)
         self.total += capacity - self.capacity[row]
         self.capacity[row] = capacity
         self.free[row] = capacity - used
-        if had != count:
-            taken = -self.rooms(row)
-            taken[:had] += MICRO
-            self.set_taken(row, np.trim_zeros(taken, "b"))
         self.slots[row] = UNLIMITED if machine.slots is None else machine.slots
         self.suitability.settle([row], capacity, machine)
         self.over[row] = over_capacity(self, row)
@@ -247,9 +244,14 @@ class Inventory(ChangeLog):
         found[there] = self.rooms_in_line(rows)
         return found
 
-    def set_taken(self, row: int, taken: Ints) -> None:
-        """Set what tasks take of each device of a machine; there may be more of these than the machine has."""
-        count = self._devices_of(self.capacity[row])
+    def _taken(self, row: int) -> Ints:
+        """Return what tasks take of each device of a machine."""
+        taken = -self.rooms(row)
+        taken[: self._devices_of(self.capacity[row])] += MICRO
+        return taken
+
+    def _set_taken(self, row: int, taken: Ints, count: int) -> None:
+        """Set what tasks take of each device of a machine that has so many; there may be more in `taken`."""
         self._give_cells([row], max(count, len(taken)))
         rooms = self.rooms(row)
         rooms[:count] = MICRO
@@ -389,10 +391,8 @@ class Inventory(ChangeLog):
         """Let a machine have positions for these devices, which it has not, and tasks take."""
         if devices and max(devices) >= self._count[row]:
             taken = np.zeros(max(devices) + 1, np.int64)
-            rooms = self.rooms(row)
-            taken[: len(rooms)] = -rooms
-            taken[: self._devices_of(self.capacity[row])] += MICRO
-            self.set_taken(row, taken)
+            taken[: self._count[row]] = self._taken(row)
+            self._set_taken(row, taken, self._devices_of(self.capacity[row]))
 
     def admits(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
         """Return whether a task of the class may start there now on just these devices."""
