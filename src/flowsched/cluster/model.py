@@ -41,7 +41,7 @@ MOST_USED = 1 << 62
 """Tasks of a machine take no more of a resource, in micro-units, be it more than there is."""
 
 MOST_DEVICES = 4096
-"""No machine has more devices; each has an entry for every machine in the inventory, and this bounds its size."""
+"""No machine has more devices."""
 
 UNLIMITED = 1 << 40
 """Stands for "as many as you like" in counts of tasks and slots; a machine may not have more slots."""
@@ -131,6 +131,10 @@ class Resources:
     def device_index(self) -> int:
         """Position of the device resource, -1 without one."""
         return -1 if self.device is None else self.index[self.device]
+
+    def num_devices(self, capacity: NDArray[np.int64]) -> int:
+        """Return the number of devices in a vector of capacities."""
+        return 0 if self.device is None else int(capacity[self.device_index]) // MICRO
 
     def _vector(self, what: str, amounts: Mapping[str, float] | Sequence[float], up: bool) -> NDArray[np.int64]:
         if not isinstance(amounts, Mapping):
