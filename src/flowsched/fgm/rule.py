@@ -19,7 +19,7 @@ from flowsched.cluster import MICRO
 from flowsched.cluster.limits import DEADLINE, RESOURCE
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
-from flowsched.fgm.forecast import Forecast, Plan
+from flowsched.fgm.forecast import SOON, Forecast, Plan
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.needs import Needs
 from flowsched.fgm.timeline import Classes
@@ -35,9 +35,6 @@ _STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
 
 LATE = -2
 """In place of a resource that is short: a deadline would be missed."""
-
-_SOON = 1e-6
-"""Times that differ by no more are equal; the kernel's ``TINY``."""
 
 _KEPT = 256
 """Most sets of classes whose stages are kept in the kernel's form."""
@@ -144,7 +141,7 @@ class StageRule:
         """Look again at machines where time alone may let more tasks start; see `Forecast.due`."""
         self.grow()
         forecast, inventory = self.forecast, self._cluster.inventory
-        rows = np.flatnonzero(forecast.due <= now + _SOON)
+        rows = np.flatnonzero(forecast.due <= now + SOON)
         forecast.due[rows] = np.inf  # `narrow` finds the next time for the classes that wait
         late: list[int] = []
         for row in rows.tolist():
@@ -153,7 +150,7 @@ class StageRule:
                 continue
             current = self._seen[row] == inventory.version[row]
             inventory.touch(row)
-            if forecast.done[row] <= now + _SOON:
+            if forecast.done[row] <= now + SOON:
                 late.append(row)
             elif current:  # the prediction still holds
                 self._seen[row] = inventory.version[row]
