@@ -330,17 +330,17 @@ class StageRule:
     def _seem_to_fit(self, row: int, class_id: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
         """Return `room` for one pair, or what it would be without some tasks."""
         one, rows = np.array([class_id]), np.array([row])
-        if not without and (level < _FINE or self._idle or row in self._refused):
-            return int(self.room(one, rows)[0][0, 0])
-        if without:
-            # As it will be asked once they are gone: no task is stopped for one that would then be refused.
-            refused = self._refusals(row, without)
-            known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
-            if known or self.too_busy(row) is not None:
-                return 0
-        self.look(rows, self.now)
         if not without:
+            if level < _FINE or self._idle or row in self._refused:
+                return int(self.room(one, rows)[0][0, 0])
+            self.look(rows, self.now)
             return int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
+        # As it will be asked once they are gone: no task is stopped for one that would then be refused.
+        refused = self._refusals(row, without)
+        known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
+        if known or self.too_busy(row) is not None:
+            return 0
+        self.look(rows, self.now)
         due = self.forecast.due[row]
         self.forecast.refresh(rows, self.now, without)
         count = int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
