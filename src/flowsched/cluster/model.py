@@ -1,8 +1,9 @@
 """The things of the world as immutable values: resources, tasks, jobs, machines, users.
 
 Quantities are given as numbers (int or float) and kept as int64 *micro-units* (1e-6 of the caller's unit), so
-that taking and giving back a resource a million times leaves exactly what was there.  A demand is rounded up, a
-capacity down: rounding never over-commits.
+that taking and giving back a resource a million times leaves exactly what was there.  Demands and capacities are
+rounded down, so that parts of a whole fill it: a machine is over-committed by less than one micro-unit per task.
+Demands of less than 100 micro-units are rounded up.
 """
 
 from __future__ import annotations
