@@ -7,7 +7,7 @@ Symbols: class c, row r, resource d; x = demand[c, d], f = free[r, d], k = capac
 
 Room
 ----
-A machine whose tasks take more of anything than it has (`Inventory.over`) has room for none.  The tasks of c that fit on r are else the least of floor(f / x)
+A machine whose tasks take more of anything than it has (`Inventory.over`) has room for none.  Elsewhere the tasks of c that fit on r are the least of floor(f / x)
 over x > 0.  For d = g they are the whole free devices over those of a task, or
 the shares that each device still has.  Where a limit of an adapter's decides on resources, d = g alone counts.  A machine has room for none if it takes no tasks,
 if its labels or taints keep the class off, or if it is kept for another class of no worse priority.  Each reason why one more task has no room is a bit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -126,3 +126,15 @@ def test_fair_shares_of_memory_are_equal_but_for_small_demands() -> None:
         scheduler.apply(fs.JobSubmitted(user, tasks, user=user))
     users = Counter(str(task).rstrip("0123456789") for task in scheduler.schedule(0.0).placements)
     assert users == {"small": 2, "a": 7, "b": 7}
+
+
+@pytest.mark.parametrize("make", [lambda: Greedy(fifo, NAMES), lambda: Queue("easy", NAMES)])
+def test_a_task_that_rests_is_none_that_runs(make: Callable[[], Greedy | Queue]) -> None:
+    """Two tasks of a gang rest for longer than the third: it does not start alone."""
+    scheduler = make()
+    tasks = [fs.Task(i, {"cpu": 1}, retries=1, backoff=rest) for i, rest in enumerate((90, 90, 10))]
+    scheduler.apply(*(fs.MachineAdded(m, {"cpu": 4}) for m in "mn"), fs.JobSubmitted("j", tasks, gang=2))
+    assert len(scheduler.commit(scheduler.schedule(0.0)).accepted) == 3
+    scheduler.apply(*(fs.TaskFailed(i, time=1.0) for i in range(3)))
+    assert not scheduler.schedule(50.0).placements
+    assert set(scheduler.schedule(200.0).placements) == {0, 1, 2}

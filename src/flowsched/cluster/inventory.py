@@ -167,7 +167,7 @@ class Inventory(ChangeLog):
     def add_machines(self, capacity: Ints, machine: Machine, racks: Sequence[Hashable | None]) -> list[int]:
         """Return the rows of new machines that are like this one, but in these racks, and take tasks."""
         rows = self._rows.take_some(len(racks))
-        count = self._devices_of(capacity)
+        count = self.resources.num_devices(capacity)
         self.grow(rows=max(rows) + 1)
         self.capacity[rows] = self.free[rows] = capacity
         self.running[rows] = self.running_at[rows] = self.over[rows] = 0
@@ -186,14 +186,11 @@ class Inventory(ChangeLog):
     def describe(self, row: int, capacity: Ints, machine: Machine) -> None:
         """Set what a machine has; what its tasks take stays taken, be it more than there is."""
         used = self.capacity[row] - self.free[row]
-        had, count = self._devices_of(self.capacity[row]), self._devices_of(capacity)
+        if (count := self.resources.num_devices(capacity)) != self.resources.num_devices(self.capacity[row]):
+            self._set_taken(row, np.trim_zeros(self._taken(row), "b"), count)
         self.total += capacity - self.capacity[row]
         self.capacity[row] = capacity
         self.free[row] = capacity - used
-        if had != count:
-            taken = -self.rooms(row)
-            taken[:had] += MICRO
-            self.set_taken(row, np.trim_zeros(taken, "b"))
         self.slots[row] = UNLIMITED if machine.slots is None else machine.slots
         self.suitability.settle([row], capacity, machine)
         self.over[row] = over_capacity(self, row)
@@ -214,17 +211,13 @@ class Inventory(ChangeLog):
 
     def takes_devices(self, capacity: Ints, machines: int = 1) -> bool:
         """Return False if the devices of so many more machines are too many for a cluster."""
-        more = machines * self._devices_of(capacity)
-        return not more or self._devices_of(self.total) + more <= MOST_IN_ALL
+        more = machines * self.resources.num_devices(capacity)
+        return not more or self.resources.num_devices(self.total) + more <= MOST_IN_ALL
 
     def check_devices(self, what: str, capacity: Ints, row: int = -1) -> None:
         """Refuse more devices than a cluster may have, before a machine comes, or that of a row changes."""
         if not self.takes_devices(capacity if row < 0 else capacity - self.capacity[row]):
             raise InputError(f"{what}: the devices of all machines would be more than {MOST_IN_ALL}")
-
-    def _devices_of(self, capacity: Ints) -> int:
-        g = self.resources.device_index
-        return int(capacity[g]) // MICRO if g >= 0 else 0
 
     def rooms(self, row: int) -> Ints:
         """Return what is free of each device of a machine, a part of `devices`; negative where tasks take more than there is."""
@@ -247,9 +240,14 @@ class Inventory(ChangeLog):
         found[there] = self.rooms_in_line(rows)
         return found
 
-    def set_taken(self, row: int, taken: Ints) -> None:
-        """Set what tasks take of each device of a machine; there may be more of these than the machine has."""
-        count = self._devices_of(self.capacity[row])
+    def _taken(self, row: int) -> Ints:
+        """Return what tasks take of each device of a machine."""
+        taken = -self.rooms(row)
+        taken[: self.resources.num_devices(self.capacity[row])] += MICRO
+        return taken
+
+    def _set_taken(self, row: int, taken: Ints, count: int) -> None:
+        """Set what tasks take of each device of a machine that has so many; there may be more in `taken`."""
         self._give_cells([row], max(count, len(taken)))
         rooms = self.rooms(row)
         rooms[:count] = MICRO
@@ -389,10 +387,8 @@ class Inventory(ChangeLog):
         """Let a machine have positions for these devices, which it has not, and tasks take."""
         if devices and max(devices) >= self._count[row]:
             taken = np.zeros(max(devices) + 1, np.int64)
-            rooms = self.rooms(row)
-            taken[: len(rooms)] = -rooms
-            taken[: self._devices_of(self.capacity[row])] += MICRO
-            self.set_taken(row, taken)
+            taken[: self._count[row]] = self._taken(row)
+            self._set_taken(row, taken, self.resources.num_devices(self.capacity[row]))
 
     def admits(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
         """Return whether a task of the class may start there now on just these devices."""
@@ -504,7 +500,7 @@ class Inventory(ChangeLog):
 
     @property
     def held(self) -> Ints | None:
-        """By row, the class that a machine is kept for, -1 without one; None if no machine is kept."""
+        """For which class each machine is kept (`Reserved.held`); None if none is kept."""
         reserved = self._reserved
         return reserved.held if reserved is not None and reserved.holding else None
 

@@ -195,7 +195,10 @@ class Reserved(Protocol):
 
     @property
     def held(self) -> Ints:
-        """By row, the class that it is kept for, -1 without one; rows beyond the end are kept for none."""
+        """By row, the class that it is kept for, -1 without one; -2 - that class if it is kept for a gang among others of the class.
+
+        Rows beyond the end are kept for none.
+        """
         ...
 
     def against(self, classes: Ints, rows: Ints) -> Bools:

@@ -1,8 +1,9 @@
 """The things of the world as immutable values: resources, tasks, jobs, machines, users.
 
 Quantities are given as numbers (int or float) and kept as int64 *micro-units* (1e-6 of the caller's unit), so
-that taking and giving back a resource a million times leaves exactly what was there.  A demand is rounded up, a
-capacity down: rounding never over-commits.
+that taking and giving back a resource a million times leaves exactly what was there.  Demands and capacities are
+rounded down, so that parts of a whole fill it: a machine is over-committed by less than one micro-unit per task.
+Demands of less than 100 micro-units are rounded up.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ MOST_USED = 1 << 62
 """Tasks of a machine take no more of a resource, in micro-units, be it more than there is."""
 
 MOST_DEVICES = 4096
-"""No machine has more devices; each has an entry for every machine in the inventory, and this bounds its size."""
+"""No machine has more devices."""
 
 UNLIMITED = 1 << 40
 """Stands for "as many as you like" in counts of tasks and slots; a machine may not have more slots."""
@@ -131,6 +132,10 @@ class Resources:
     def device_index(self) -> int:
         """Position of the device resource, -1 without one."""
         return -1 if self.device is None else self.index[self.device]
+
+    def num_devices(self, capacity: NDArray[np.int64]) -> int:
+        """Return the number of devices in a vector of capacities."""
+        return 0 if self.device is None else int(capacity[self.device_index]) // MICRO
 
     def _vector(self, what: str, amounts: Mapping[str, float] | Sequence[float], up: bool) -> NDArray[np.int64]:
         if not isinstance(amounts, Mapping):

@@ -90,8 +90,7 @@ class Rebuild:
             raise DuplicateIdError(f"machine {machine.id!r} is there twice")
         what = f"machine {machine.id!r}"
         capacity = self.cluster.resources.capacity(f"{what}: capacity", machine.capacity)
-        g = self.cluster.resources.device_index
-        self._devices += int(capacity[g]) // MICRO if g >= 0 else 0
+        self._devices += self.cluster.resources.num_devices(capacity)
         if self._devices > MOST_IN_ALL:
             raise InputError(f"{what}: more than {MOST_IN_ALL} devices on all machines")
         whole(f"{what}: row", row, 0)

@@ -27,12 +27,15 @@ from flowsched.fgm.qos import missed
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes, Timelines
 
-__all__ = ["Forecast", "Plan", "States"]
+__all__ = ["SOON", "Forecast", "Plan", "States"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 States = tuple[Ints, Ints, list[NDArray[Any]]]
 """Rows, tasks on them, and the state of each."""
+
+SOON = 1e-6
+"""Times that differ by no more are equal; the kernel's ``TINY``."""
 
 OFF = 0.03
 """A state is corrected where it differs by more than this fraction of the duration, or by its stage."""
@@ -278,7 +281,7 @@ class Forecast:
         if self.done[row] <= now:
             return now
         ends = self.timelines.ends[row]
-        return float(ends[(ends > now + 1e-6).argmax()])
+        return float(ends[(ends > now + SOON).argmax()])
 
     def plan(
         self,
@@ -345,7 +348,7 @@ class Forecast:
         """Set the state of a task by its age, now that its stages are known."""
         fine = need.fine
         passed = np.cumsum(fine.seconds) - (time - self._begun[task])
-        stage = int(np.searchsorted(passed, 1e-6))
+        stage = int(np.searchsorted(passed, SOON))
         self._entry[task], self._grace[task] = self.catalog.place(need, fine), _grace(np.array(fine.duration))
         self._stage[task] = min(stage, len(fine) - 1)
         self._left[task] = passed[stage] if stage < len(fine) else self._grace[task]

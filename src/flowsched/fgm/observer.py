@@ -145,7 +145,7 @@ class Observer:
             self._cluster.inventory.touch(row)
 
     def ask(self, start: ev.TaskStarted) -> None:
-        """Ask the fit rule, which remembers its answer, as a start did that an earlier build refused."""
+        """Ask the fit rule about a start that an earlier build refused; the rule remembers its answer."""
         task, rows, inventory = _found(self._cluster.tasks, start.task), self._rows(start), self._cluster.inventory
         if task is None or task.row >= 0 or not rows:
             return

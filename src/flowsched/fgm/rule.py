@@ -19,7 +19,7 @@ from flowsched.cluster import MICRO
 from flowsched.cluster.limits import DEADLINE, RESOURCE
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
-from flowsched.fgm.forecast import Forecast, Plan
+from flowsched.fgm.forecast import SOON, Forecast, Plan
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.needs import Needs
 from flowsched.fgm.timeline import Classes
@@ -35,9 +35,6 @@ _STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
 
 LATE = -2
 """In place of a resource that is short: a deadline would be missed."""
-
-_SOON = 1e-6
-"""Times that differ by no more are equal; the kernel's ``TINY``."""
 
 _KEPT = 256
 """Most sets of classes whose stages are kept in the kernel's form."""
@@ -144,7 +141,7 @@ class StageRule:
         """Look again at machines where time alone may let more tasks start; see `Forecast.due`."""
         self.grow()
         forecast, inventory = self.forecast, self._cluster.inventory
-        rows = np.flatnonzero(forecast.due <= now + _SOON)
+        rows = np.flatnonzero(forecast.due <= now + SOON)
         forecast.due[rows] = np.inf  # `narrow` finds the next time for the classes that wait
         late: list[int] = []
         for row in rows.tolist():
@@ -153,7 +150,7 @@ class StageRule:
                 continue
             current = self._seen[row] == inventory.version[row]
             inventory.touch(row)
-            if forecast.done[row] <= now + _SOON:
+            if forecast.done[row] <= now + SOON:
                 late.append(row)
             elif current:  # the prediction still holds
                 self._seen[row] = inventory.version[row]
@@ -333,17 +330,17 @@ class StageRule:
     def _seem_to_fit(self, row: int, class_id: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
         """Return `room` for one pair, or what it would be without some tasks."""
         one, rows = np.array([class_id]), np.array([row])
-        if not without and (level < _FINE or self._idle or row in self._refused):
-            return int(self.room(one, rows)[0][0, 0])
-        if without:
-            # As it will be asked once they are gone: no task is stopped for one that would then be refused.
-            refused = self._refusals(row, without)
-            known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
-            if known or self.too_busy(row) is not None:
-                return 0
-        self.look(rows, self.now)
         if not without:
+            if level < _FINE or self._idle or row in self._refused:
+                return int(self.room(one, rows)[0][0, 0])
+            self.look(rows, self.now)
             return int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
+        # As it will be asked once they are gone: no task is stopped for one that would then be refused.
+        refused = self._refusals(row, without)
+        known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
+        if known or self.too_busy(row) is not None:
+            return 0
+        self.look(rows, self.now)
         due = self.forecast.due[row]
         self.forecast.refresh(rows, self.now, without)
         count = int(self._fits(one, min(level, _FINE), rows)[0][0, 0])

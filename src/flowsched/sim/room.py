@@ -114,8 +114,7 @@ def first(room: Room, cls: TaskClass, columns: Ints) -> Floats:
 
 def lacking(job: JobRecord) -> int:
     """Return how many tasks of a job must start together: 1, or those that its gang lacks."""
-    gang = job.gang_size
-    return 1 if gang <= 1 else max(gang - len(job.tasks) + sum(len(g.waiting) for g in job.each_group()), 1)
+    return max(job.lacks, 1)
 
 
 def together(group: Group) -> list[TaskRecord] | None:

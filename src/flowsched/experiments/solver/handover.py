@@ -1,4 +1,4 @@
-"""What a warm solve takes, in cold solves of the same network: twelve families drawn by a seed, changes of every kind and size.
+"""What a warm solve takes, in cold solves of the same network: families drawn by a seed, changes of every kind and size.
 
 A network is feasible by construction and stays so: its supplies are sums of *ways*, each with an amount, and every
 arc has room for all of them.  A change draws again how much the ways of a part of all carry, the room that is left, or the costs;
@@ -11,7 +11,6 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from time import thread_time
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,14 +126,13 @@ class Live:
         tail, head = self.node[drawn.tail[arcs]], self.node[drawn.head[arcs]]
         self.arc[arcs] = self.net.add_arcs(tail, head, drawn.capacity[arcs], drawn.cost[arcs])
 
-    def cold(self) -> tuple[FlowNetwork, float]:
-        """Return a new network of the same data, and the seconds that making it took."""
-        begin = thread_time()
+    def cold(self) -> FlowNetwork:
+        """Return a new network of the same data."""
         drawn = self.drawn
         net = FlowNetwork()
         net.add_nodes(drawn.supply)
         net.add_arcs(drawn.tail, drawn.head, drawn.capacity, drawn.cost)
-        return net, thread_time() - begin
+        return net
 
 
 def _some(rng: np.random.Generator, count: int, share: float) -> Ints:
@@ -145,7 +143,7 @@ def _some(rng: np.random.Generator, count: int, share: float) -> Ints:
 
 
 def _paths(tail: Ints, head: Ints, nodes: int, ends: Ints, rng: np.random.Generator) -> list[list[int]]:
-    """Arcs of a way from each source to its sink, shortest by random lengths."""
+    """Arcs of a way from each source to its sink, shortest by random lengths; none where no way leads there."""
     order = np.argsort(tail, kind="stable")
     first = np.searchsorted(tail[order], np.arange(nodes + 1)).tolist()
     arcs, into = order.tolist(), head.tolist()
@@ -168,7 +166,7 @@ def _paths(tail: Ints, head: Ints, nodes: int, ends: Ints, rng: np.random.Genera
     ways = []
     for source, sink in ends.tolist():
         way, at = [], sink
-        while at != source:
+        while at != source and sink in found[source]:
             way.append(found[source][at])
             at = start[way[-1]]
         ways.append(way)
@@ -190,8 +188,9 @@ def _through(
 ) -> Drawn:
     tail, head = (np.asarray(side, np.int64) for side in pairs)
     ends = ends[ends[:, 0] != ends[:, 1]]
-    amount = amount[: len(ends)]
     ways = _paths(tail, head, nodes, ends, rng)
+    ends, ways = ends[[bool(way) for way in ways]], [way for way in ways if way]
+    amount = amount[: len(ends)]
     carried = rng.integers((amount + 1) // 2, amount + 1)
     count = len(tail)
     return Drawn(tail, head, costs(rng, count), spares(rng, count), ways, ends, amount, carried, nodes, costs, spares)
@@ -361,33 +360,7 @@ def circulation(rng: np.random.Generator, size: int) -> Drawn:
     more = rng.integers(0, size, (2, 8 * size))
     more = more[:, more[0] != more[1]]
     ends = _pairs_of(rng, size, 4, 8)
-    return _through(
-        rng,
-        (more[0], more[1]),
-        size,
-        _reached(more, size, ends),
-        rng.integers(1, 50, 8),
-        _uniform(-300, 1000),
-        _uniform(1, 100),
-    )
-
-
-def _reached(pairs: Ints, nodes: int, ends: Ints) -> Ints:
-    """Those ends between which there is a way."""
-    follow: list[list[int]] = [[] for _ in range(nodes)]
-    for u, v in pairs.T.tolist():
-        follow[u].append(v)
-    kept = []
-    for source, sink in ends.tolist():
-        seen, todo = {source}, [source]
-        while todo:
-            for w in follow[todo.pop()]:
-                if w not in seen:
-                    seen.add(w)
-                    todo.append(w)
-        if sink in seen:
-            kept.append((source, sink))
-    return np.array(kept, np.int64).reshape(-1, 2)
+    return _through(rng, (more[0], more[1]), size, ends, rng.integers(1, 50, 8), _uniform(-300, 1000), _uniform(1, 100))
 
 
 def scheduling(rng: np.random.Generator, size: int, load: float) -> Drawn:
@@ -415,20 +388,17 @@ def scheduling(rng: np.random.Generator, size: int, load: float) -> Drawn:
         (np.array([wait]), np.array([sink]), np.array([tasks]), np.array([0])),
     ]
     tail, head, room, cost = (np.concatenate(column) for column in zip(*parts, strict=True))
-    waiting = np.flatnonzero(head == wait)
-    last = len(tail) - 1
-    ways = [[int(a), last] for a in waiting]
+    waiting, last = np.flatnonzero(head == wait), len(tail) - 1
+    room[waiting] = room[last] = 0  # the ways need all of it
+    ways = [[a, last] for a in waiting.tolist()]
     ends = np.column_stack([task, np.full(tasks, sink)])
     carried = (rng.random(tasks) < 0.9).astype(np.int64)
-    need = np.zeros(len(tail), np.int64)
-    for way in ways:
-        need[way] += 1
 
     def spares(rng: np.random.Generator, count: int) -> Ints:  # of arcs as they come: nearly all are a task's
         return rng.integers(0, 2, count)
 
     return Drawn(
-        tail, head, cost, np.maximum(room - need, 0), ways, ends, np.ones(tasks, np.int64), carried, sink + 1, _uniform(1, 120), spares
+        tail, head, cost, room, ways, ends, np.ones(tasks, np.int64), carried, sink + 1, _uniform(1, 120), spares
     )  # fmt: skip
 
 
@@ -469,31 +439,31 @@ def draw(family: str, seed: int, size: int) -> Live:
 
 
 def rows(
-    family: str, seed: int, size: int, kind: str, share: float, rounds: int, repeats: int, algorithm: Any = "auto"
-) -> Iterator[tuple[float, float, float, str]]:
-    """Yield, by round, seconds of change and solve, of a cold solve, of making the network for it, and how the warm one went."""
-    warm, cold, made = (np.full((repeats, rounds), np.inf) for _ in range(3))
+    family: str, seed: int, size: int, kind: str, share: float, rounds: int, repeats: int
+) -> Iterator[tuple[float, float, str]]:
+    """Yield, by round, seconds of change and solve, those of a cold solve, and by which algorithms."""
+    warm, cold = np.full((2, repeats, rounds), np.inf)
     ways = [""] * rounds
     for repeat in range(repeats):
         live = draw(family, seed, size)
         rng = np.random.default_rng([seed, 7])
-        live.net.solve(algorithm=algorithm)
+        live.net.solve()
         for turn in range(rounds):
             change = live.change(kind, share, rng)
             begin = thread_time()
             change()
-            solution = live.net.solve(algorithm=algorithm)
+            solution = live.net.solve()
             warm[repeat, turn] = thread_time() - begin
-            new, made[repeat, turn] = live.cold()
+            new = live.cold()
             begin = thread_time()
-            other = new.solve(algorithm=algorithm)
+            other = new.solve()
             cold[repeat, turn] = thread_time() - begin
             if other.cost != solution.cost:
                 raise AssertionError(
                     f"{family}, seed {seed}, {kind}, {share:g}: {solution.cost} warm, {other.cost} cold"
                 )
             ways[turn] = f"{solution.stats['algorithm']}, cold {other.stats['algorithm']}"
-    yield from zip(warm.min(0).tolist(), cold.min(0).tolist(), made.min(0).tolist(), ways, strict=True)
+    yield from zip(warm.min(0).tolist(), cold.min(0).tolist(), ways, strict=True)
 
 
 def measure(findings: Findings, seed: int, size: int, shares: tuple[float, ...], repeats: int) -> None:
@@ -503,7 +473,7 @@ def measure(findings: Findings, seed: int, size: int, shares: tuple[float, ...],
         ratios, slowest = [], ("", 0.0)
         for kind in KINDS:
             for share in shares:
-                for warm, cold, _, way in rows(family, seed, size, kind, share, 3, repeats):
+                for warm, cold, way in rows(family, seed, size, kind, share, 3, repeats):
                     ratios.append(warm / cold)
                     slowest = max(slowest, (f"{kind}, {share:.0%}: {way}", warm / cold), key=lambda one: one[1])
         setting = f"changed {family}"

@@ -59,10 +59,15 @@ class _Attempt:
     gpus: list[int]
 
 
+def _table(source: TraceSource, name: str) -> Path:
+    """Return the file itself, or the file of a directory whose name begins so; it may not be there."""
+    if not source.path.is_dir():
+        return source.path
+    return source.path / next((one for one in source.names if one.startswith(name)), name)
+
+
 def _philly(source: TraceSource, options: TraceOptions) -> Trace:
-    path = source.path
-    if path.is_dir():
-        path = path / next((name for name in source.names if name.startswith("cluster_job_log")), "cluster_job_log")
+    path = _table(source, "cluster_job_log")
     jobs = [_philly_job(path, line, record) for line, record in json_records(path, options.limit)]
     first = min((submitted for _, submitted, _ in jobs), default=0.0)
     last = max((t for _, _, tries in jobs for a in tries for t in (a.start, a.end) if t), default=0.0)
@@ -161,11 +166,7 @@ def _pai_recognises(source: TraceSource) -> bool:
 
 
 def _pai(source: TraceSource, options: TraceOptions) -> Trace:
-    path = source.path
-    if path.is_dir():
-        path = path / next(
-            (name for name in source.names if name.startswith("pai_task_table.csv")), "pai_task_table.csv"
-        )
+    path = _table(source, "pai_task_table.csv")
     jobs = {
         row.text("job_name"): (row.text("user") or None, row.number("start_time", 0.0, LATEST))
         for row in _pai_table(path.parent, "pai_job_table.csv", _PAI_JOBS, options.limit)
