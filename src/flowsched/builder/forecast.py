@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.affinity import MANY
-from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 
-__all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_in", "free_now", "room_now", "together"]
+__all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_in", "together"]
 
 Ints = NDArray[np.int64]
 Plan = dict[int, dict[TaskClass, int]]
@@ -52,27 +51,11 @@ def amounts(tasks: Mapping[TaskClass, int]) -> Ints:
     return total
 
 
-def free_now(cluster: Cluster) -> Ints:
-    """Return the amounts that are free, by row."""
-    inventory = cluster.inventory
-    rows = inventory.rows
-    return np.column_stack([inventory.free[:rows], inventory.slots[:rows] - inventory.running[:rows]])
-
-
 def fits_in(demand: Ints, free: Ints) -> Ints:
     """Return how many times a demand fits into amounts; shape of `free` without its last axis."""
     asks = np.flatnonzero(demand > 0)
     fits: Ints = np.maximum((free[..., asks] // demand[asks]).min(axis=-1), 0)
     return fits
-
-
-def room_now(cluster: Cluster, classes: Sequence[int], rows: Ints) -> Ints:
-    """Return how many tasks of each class each machine could take now by all limits; shape (classes, rows)."""
-    inventory = cluster.inventory
-    fits, why = inventory.room(np.array(classes, np.int64), rows)
-    fits[why & SLOTS > 0] = 0
-    room: Ints = np.minimum(fits, np.maximum(inventory.slots[rows] - inventory.running[rows], 0))
-    return room
 
 
 def ends(cluster: Cluster, tasks: Ints, now: float) -> NDArray[np.float64]:
@@ -94,8 +77,9 @@ class Forecast:
     def __init__(self, cluster: Cluster, now: float) -> None:
         inventory = cluster.inventory
         self.cluster, self.now = cluster, now
-        self.free = free_now(cluster)
-        self.able = inventory.usable[: inventory.rows] & (inventory.over[: inventory.rows] == 0)
+        rows = inventory.rows
+        self.free = np.column_stack([inventory.free[:rows], inventory.slots[:rows] - inventory.running[:rows]])
+        self.able = inventory.usable[:rows] & (inventory.over[:rows] == 0)
         task = np.flatnonzero(inventory.tasks.row >= 0)
         end = ends(cluster, task, now)
         task, end = task[end < inf], end[end < inf]
@@ -133,7 +117,7 @@ class Forecast:
         ----------
         wanted : sequence of (TaskClass, int)
         room : ndarray of int64, shape (classes, rows)
-            How many of each class each machine could take now, as `room_now` has it.
+            How many of each class each machine could take now, as `Reservations.room` has it.
         """
         found = self._spread(wanted, room, 0)
         if found is not None:

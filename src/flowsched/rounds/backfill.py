@@ -18,7 +18,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.forecast import asked, classes_of, fits_in, room_now, together
+from flowsched.builder.forecast import asked, classes_of, fits_in, together
 from flowsched.builder.reservations import Window, standing
 from flowsched.cluster.records import JobRecord, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
@@ -84,8 +84,7 @@ def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
     classes = [cls.index for cls in check.cluster.waiting]
     if not (rows and classes):
         return []
-    with check.builder.reservations.lifted():
-        room = room_now(check.cluster, classes, np.array(rows, np.int64))
+    room = check.builder.reservations.room(classes, np.array(rows, np.int64))
     return [rows[i] for i in np.flatnonzero((room > 0).any(axis=0)).tolist()]
 
 
@@ -231,8 +230,7 @@ class _Room:
     def _of(self, class_id: int) -> Ints:
         """Return how many tasks of a class each machine has room for."""
         if class_id not in self._fits:
-            with self.check.builder.reservations.lifted():
-                self._fits[class_id] = room_now(self.cluster, [class_id], self._rows)[0]
+            self._fits[class_id] = self.check.builder.reservations.room([class_id], self._rows)[0]
         return self._fits[class_id]
 
     def _look(self, rows: Collection[int]) -> None:
@@ -246,7 +244,6 @@ class _Room:
         some = np.unique(np.array(list(rows), np.int64))
         at = np.searchsorted(self._rows, some)
         classes = list(self._fits)
-        with self.check.builder.reservations.lifted():
-            room = room_now(self.cluster, classes, some)
+        room = self.check.builder.reservations.room(classes, some)
         for class_id, fits in zip(classes, room, strict=True):
             self._fits[class_id][at] = fits
