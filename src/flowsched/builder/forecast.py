@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.affinity import MANY
+from flowsched.cluster.devices import pick_devices
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 
-__all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_in", "together"]
+__all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_in", "take_devices", "together"]
 
 Ints = NDArray[np.int64]
 Plan = dict[int, dict[TaskClass, int]]
@@ -246,7 +247,7 @@ class Forecast:
             taken.setdefault(row, {})[cls] = count
             free[row] -= count * demand
             if share and devices is not None:
-                _take_devices(devices[row], share, count)
+                take_devices(devices[row], share, count)
 
     def _devices_free(self, gone: int) -> Ints:
         """Return what is free of each device once so many running tasks have ended."""
@@ -274,13 +275,14 @@ def _filled(count: int, room: Ints) -> Ints:
     return filled
 
 
-def _take_devices(free: Ints, share: int, count: int) -> None:
-    """Take devices of one machine for so many tasks, as `pick_devices` would."""
-    if share >= MICRO:
-        free[np.flatnonzero(free == MICRO)[: count * (share // MICRO)]] = 0
-        return
+def take_devices(free: Ints, share: int, count: int) -> bool:
+    """Take devices of one machine for so many tasks as these would start, one after the other; return whether all have them."""
+    each = 1
+    if share >= MICRO:  # whole ones all at once
+        share, each, count = MICRO, count * (share // MICRO), 1
     for _ in range(count):
-        able = np.flatnonzero(free >= share)
-        if not len(able):
-            return
-        free[able[np.argmin(free[able])]] -= share
+        picked = pick_devices(free.tolist(), share, each)
+        if picked is None:
+            return False
+        free[list(picked)] -= share
+    return True

@@ -31,11 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.class_arcs import ClassArcs
-from flowsched.builder.forecast import Forecast, Plan, amounts, classes_of, ends, together
+from flowsched.builder.forecast import Forecast, Plan, amounts, classes_of, ends, take_devices, together
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.limits import SLOTS
-from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 
 __all__ = ["GangReservation", "RememberedGang", "Reservation", "Reservations", "Terms", "Window"]
@@ -117,16 +116,7 @@ class Window:
             return True
         left = self.devices.copy()
         left[list(picked)] -= share
-        for share, count in sorted(self.asks.items(), reverse=True):
-            room = (np.maximum(left, 0) // share) if share < MICRO else (left == MICRO).astype(np.int64)
-            if room.sum() < count:
-                return False
-            full = left == MICRO
-            for i in (*np.flatnonzero(~full), *np.flatnonzero(full)):  # broken ones first
-                some = min(int(room[i]), count)
-                left[i] -= some * share
-                count -= some
-        return True
+        return all(take_devices(left, ask, count) for ask, count in sorted(self.asks.items(), reverse=True))
 
     def book(self, end: float, demand: Ints, share: int, picked: Sequence[int], sign: int = 1) -> None:
         """Take what a task has from what there will be, or give it back."""
