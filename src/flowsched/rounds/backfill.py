@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.forecast import asked, classes_of, fits_in, together
 from flowsched.builder.reservations import Window, standing
-from flowsched.cluster.records import JobRecord, TaskRecord
+from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.gangs import Gangs
 
@@ -161,7 +161,7 @@ class _Room:
         wanted = classes_of(tasks)
         windows = [window for window in self._windows if window.standing < standing(job)]
         end = check.transaction.now + max(task.duration for task in tasks)
-        if any(self._most(cls.index, windows, end).sum() < len(some) for cls, some in wanted):
+        if any(self._most(cls, windows, end).sum() < len(some) for cls, some in wanted):
             return False
         begun: list[TaskRecord] = []
         if all(self._start(some, windows, end, begun) for _, some in wanted):
@@ -172,7 +172,7 @@ class _Room:
                 self._windows = builder.reservations.windows(check.transaction.now)
             return True
         for task in reversed(begun):
-            self._book(task, windows, end, -1)
+            self._book(task, end, -1)
             row = task.row
             check.transaction.restore(task)
             self._look([row])
@@ -182,7 +182,7 @@ class _Room:
     def _start(self, tasks: Sequence[TaskRecord], windows: list[Window], end: float, begun: list[TaskRecord]) -> bool:
         """Start tasks of one class on the machines where that costs least; return whether all have started."""
         inventory, cls = self.cluster.inventory, tasks[0].group.cls
-        most = self._most(cls.index, windows, end)
+        most = self._most(cls, windows, end)
         at = np.flatnonzero(most)
         cost = self.check.builder.policy.place(self.cluster, np.array([cls.index]), self._rows[at])[0]
         left, touched = list(tasks), []
@@ -196,7 +196,7 @@ class _Room:
                 self.check.builder.reservations.grant(task.turn)
                 self.check.transaction.start([task], row, devices)
                 begun.append(task)
-                self._book(task, windows, end, 1)
+                self._book(task, end, 1)
                 touched.append(row)
             if not left:
                 break
@@ -205,25 +205,24 @@ class _Room:
 
     def _spares(self, row: int, windows: list[Window], end: float, class_id: int, devices: Sequence[int]) -> bool:
         share = self.cluster.inventory.device_share(class_id)
-        return not share or all(window.spares(end, share, devices) for window in windows if window.row == row)
+        return all(window.spares(end, share, devices) for window in windows if window.row == row)
 
-    def _book(self, task: TaskRecord, windows: list[Window], end: float, sign: int) -> None:
+    def _book(self, task: TaskRecord, end: float, sign: int) -> None:
         """Take what a task has from what there will be beside those for whom room is kept, or give it back."""
         cls = task.group.cls
         share = self.cluster.inventory.device_share(cls.index)
-        for window in windows:
+        for window in self._windows:
             if window.row == task.row:
                 window.book(end, asked(cls), share, task.devices, sign)
 
-    def _most(self, class_id: int, windows: list[Window], end: float) -> Ints:
+    def _most(self, cls: TaskClass, windows: list[Window], end: float) -> Ints:
         """Return how many tasks of a class may start on each machine."""
-        fits = self._of(class_id)
+        fits = self._of(cls.index)
         binding = [window for window in windows if end > window.until]
         if binding:
             fits = fits.copy()
-            demand = np.append(self.cluster.inventory.demand[class_id], 1)
             at = np.searchsorted(self._rows, [window.row for window in binding])
-            beside = fits_in(demand, np.array([window.beside for window in binding]))
+            beside = fits_in(asked(cls), np.array([window.beside for window in binding]))
             np.minimum.at(fits, at, beside)
         return fits
 
