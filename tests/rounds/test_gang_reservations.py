@@ -93,6 +93,19 @@ def test_the_gang_of_better_priority_has_the_room() -> None:
     assert started(sched, 10.0) == {"better"}
 
 
+def test_a_class_behind_the_last_gang_with_a_reservation_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowsched.builder.reservations._GANGS", 1)
+    sched = cluster(4, 4, 4, 4, 8, backfill="conservative")
+    for i, end in enumerate((10.0, 10.0, 20.0, 20.0, 30.0)):
+        runs(sched, f"r{i}", f"m{i}", 4, end)
+    for name in ("first", "second"):
+        gang(sched, name, 2, 4)
+    single(sched, "large", 8, 10.0)
+    started(sched, 0.0)
+    started(sched, 1.0)
+    assert (sched.builder.reservations.held != -1)[:5].tolist() == [True, True, False, False, True]
+
+
 def test_one_task_is_no_gang() -> None:
     waits = []
     for size in (None, 1):

@@ -358,9 +358,7 @@ class Reservations(Columns):
                 if line_up is not None and unit in self._holds:
                     line_up.pass_by(self._holds[unit].row)
                 left -= 1
-            elif line_up is not None:
-                if len(self._rooms) == _GANGS:
-                    break
+            elif line_up is not None and len(self._rooms) < _GANGS:
                 left -= line_up.reserve(unit, rooms.get(unit))
         if len(due) > most:  # the sizes of few decide
             last = sorted((_priority(unit), oldest[unit]) for unit in due)[most - 1]
