@@ -235,8 +235,7 @@ class QuotaAccounts:
         if account is None:
             return []
         asked = [int(group.cls.demand[d]) for d, _ in account.limit]
-        missing = job.gang_size - sum(other.tasks - len(other.waiting) for other in job.each_group())
-        if job.job.gang is not None and missing > 1:
+        if missing := job.lacks:
             for i, (d, _) in enumerate(account.limit):  # as many as it lacks, those that ask for least
                 each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
                 asked[i] = max(asked[i], sum(each[:missing]))

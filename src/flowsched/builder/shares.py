@@ -406,10 +406,10 @@ class Shares(Columns):
 
     def runs(self, job: JobRecord, fairness: Fairness) -> tuple[int, int]:
         """Return how many tasks of its claimant, and of the job itself, run now."""
-        own = _running(job)
+        own = job.running
         if fairness.over != "user":
             return own, own
-        return sum(_running(other) for other in self.cluster.jobs.values() if other.job.user == job.job.user), own
+        return sum(other.running for other in self.cluster.jobs.values() if other.job.user == job.job.user), own
 
     def arcs(self) -> tuple[Ints, Ints]:
         """Return the base and slack arcs of the claimants to the sink, -1 where there is none."""
@@ -539,10 +539,6 @@ class Shares(Columns):
                 policy.fair_step,
             )
             self._allowed_within[jobs] = np.maximum(part, self._counts.running(jobs))
-
-
-def _running(job: JobRecord) -> int:
-    return sum(group.tasks - len(group.waiting) for group in job.each_group())
 
 
 def _entitled(fairness: Fairness, claims: Claims) -> Ints:

@@ -92,8 +92,7 @@ def _below_own_bound(check: AdmissionCheck, job: JobRecord) -> bool:
     if fairness is None:
         return True
     claimant, own = check.builder.shares.bounds(job)
-    running = sum(group.tasks - len(group.waiting) for group in job.each_group())
-    return running < (claimant if fairness.over == "job" else own)
+    return job.running < (claimant if fairness.over == "job" else own)
 
 
 def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) -> tuple[int, list[TaskRecord]] | None:
