@@ -18,6 +18,7 @@ shares are counted once there are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -404,12 +405,13 @@ class Shares(Columns):
         within = UNLIMITED if self.fairness.within is None else int(self._most_within[index])
         return int(self._most[self._claimants.number(job)]), within
 
-    def runs(self, job: JobRecord, fairness: Fairness) -> tuple[int, int]:
-        """Return how many tasks of its claimant, and of the job itself, run now."""
-        own = job.running
-        if fairness.over != "user":
-            return own, own
-        return sum(other.running for other in self.cluster.jobs.values() if other.job.user == job.job.user), own
+    def runs(self, fairness: Fairness | None) -> Counter[Hashable]:
+        """Return how many tasks of each user run now, where users claim."""
+        runs: Counter[Hashable] = Counter()
+        if fairness is not None and fairness.over == "user":
+            for job in self.cluster.jobs.values():
+                runs[job.job.user] += job.running
+        return runs
 
     def arcs(self) -> tuple[Ints, Ints]:
         """Return the base and slack arcs of the claimants to the sink, -1 where there is none."""

@@ -140,6 +140,7 @@ class _Room:
         self._rows = np.flatnonzero(self.cluster.inventory.usable[: self.cluster.inventory.rows])
         self._windows = check.builder.reservations.windows(check.transaction.now)
         self._fits: dict[int, Ints] = {}
+        self._runs = check.builder.shares.runs(check.builder.policy.fairness)
         if check.quotas is not None:
             check.quotas.look()
 
@@ -156,7 +157,7 @@ class _Room:
             return False
         if check.quotas is not None and any(check.quotas.short(group) for group in groups):
             return False
-        if builder.policy.fairness is not None and not builder.entitles(job):
+        if builder.policy.fairness is not None and not builder.entitles(job, self._runs):
             return False
         wanted = classes_of(tasks)
         windows = [window for window in self._windows if window.standing < standing(job)]
@@ -168,6 +169,7 @@ class _Room:
             if check.quotas is not None:
                 for task in tasks:
                     check.quotas.take(task.group, 1)
+            self._runs[job.job.user] += len(tasks)
             if builder.reservations.keeps(job):
                 self._windows = builder.reservations.windows(check.transaction.now)
             return True
