@@ -61,7 +61,7 @@ class Reservation:
 class GangReservation:
     """Where room is kept for tasks of a gang, and until when; `timed` where that is the time at which the gang is expected to start.
 
-    Without one, `tried` are the rows that were kept before.
+    Where not `timed`, `tried` are the rows that were kept before.
     """
 
     until: float

@@ -72,9 +72,8 @@ class Fairness:
     within : ShareProvider, optional
         Over users: how the jobs of one user share its part; by default costs decide.
     mode : "hard", "soft" or "ladder"
-        "hard": no claimant starts tasks beyond its share, but where nobody below theirs can use the room, and waiting below
-        it is dear.  "soft": a range of shares
-        (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
+        "hard": no claimant starts tasks beyond its share, except in room that nobody below its own share can use.  Waiting
+        below a share is expensive.  "soft": a range of shares (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
         max-min within the solve, over what the machines really can run.
     slack : float
         "soft": shares may be missed or exceeded by this fraction, and by one task at least.
