@@ -93,6 +93,19 @@ def test_the_gang_of_better_priority_has_the_room() -> None:
     assert started(sched, 10.0) == {"better"}
 
 
+def test_a_class_behind_the_last_gang_with_a_reservation_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flowsched.builder.reservations._GANGS", 1)
+    sched = cluster(4, 4, 4, 4, 8, backfill="conservative")
+    for i, end in enumerate((10.0, 10.0, 20.0, 20.0, 30.0)):
+        runs(sched, f"r{i}", f"m{i}", 4, end)
+    for name in ("first", "second"):
+        gang(sched, name, 2, 4)
+    single(sched, "large", 8, 10.0)
+    started(sched, 0.0)
+    started(sched, 1.0)
+    assert (sched.builder.reservations.held != -1)[:5].tolist() == [True, True, False, False, True]
+
+
 def test_one_task_is_no_gang() -> None:
     waits = []
     for size in (None, 1):
@@ -162,12 +175,10 @@ def test_a_gang_that_its_quota_its_share_or_the_cluster_does_not_allow_holds_not
             fs.JobSubmitted("a", [fs.Task("a", {"cpu": 4}, duration=10.0)], user="bob"), fs.TaskStarted("a", "m0")
         )
         gang(sched, "wide", count, 4, user="ann")
-        single(sched, "other", 4, 50.0, user="bob")
         started(sched, 0.0)
-        started(sched, 1.0)
-        if sched is not share:
-            assert not sched.builder.reservations.holding
-            assert sched.cluster.placement("other") is not None
+        single(sched, "other", 4, 50.0, user="bob")
+        assert started(sched, 1.0) == {"other"}
+        assert not sched.builder.reservations.holding
 
 
 def test_tasks_of_a_gang_that_avoid_each_other_hold_no_machine_that_cannot_run_them() -> None:

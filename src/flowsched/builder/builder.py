@@ -22,7 +22,9 @@ costs what changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from functools import partial
 from itertools import chain, filterfalse
 from math import inf
 from operator import attrgetter, itemgetter
@@ -253,24 +255,33 @@ class Builder:
             withheld = {**withheld, **blocked}
             patient = dict.fromkeys(filterfalse(blocked.__contains__, patient))
         gangs = self.gangs() if self.gang_groups else ()
-        self.reservations.update(patient, scope.now, self.policy.backfill, withheld, gangs, self._may_reserve)
+        may_reserve = partial(self._may_reserve, self.shares.runs(self.policy.fairness if gangs else None))
+        self.reservations.update(patient, scope.now, self.policy.backfill, withheld, gangs, may_reserve)
 
-    def _may_reserve(self, job: JobRecord) -> bool:
+    def _may_reserve(self, runs: Counter[Hashable], job: JobRecord) -> bool:
         """Return False for a gang that its quota or its share keeps from starting, or that the flow has not tried yet to start by evictions."""
         if self.quotas is not None and any(self.quotas.short(group) for group in job.each_group() if group.waiting):
             return False
-        if self.policy.fairness is not None and not self.entitles(job):
+        if self.policy.fairness is not None and not self.entitles(job, runs):
             return False
         worst = self.cluster.inventory.worst_running() if self.policy.preemption is not None else None
         return worst is None or worst <= job.job.priority or job in self.reservations.short
 
-    def entitles(self, job: JobRecord) -> bool:
-        """Return whether its share allows a gang to start, by what was its claimant's while the gang was among those that claim."""
+    def entitles(self, job: JobRecord, runs: Counter[Hashable]) -> bool:
+        """Return whether its share allows a gang to start, by what was its claimant's while the gang was among those that claim.
+
+        Parameters
+        ----------
+        job : JobRecord
+        runs : Counter
+            See `Shares.runs`.
+        """
         bounds, fairness = self.reservations.entitled.get(job), self.policy.fairness
         if bounds is None or fairness is None:
             return False
-        runs = self.shares.runs(job, fairness)
-        return all(running + job.lacks <= most for running, most in zip(runs, bounds, strict=True))
+        most, within = bounds
+        running = runs[job.job.user] if fairness.over == "user" else job.running
+        return running + job.lacks <= most and job.running + job.lacks <= within
 
     def note_gangs(self, waiting: Sequence[JobRecord]) -> None:
         """Remember which gangs wait at the end of a round."""

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.affinity import MANY
-from flowsched.cluster.limits import SLOTS
+from flowsched.cluster.devices import pick_devices
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 
-__all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_in", "free_now", "room_now", "together"]
+__all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_in", "take_devices", "together"]
 
 Ints = NDArray[np.int64]
 Plan = dict[int, dict[TaskClass, int]]
@@ -52,27 +52,11 @@ def amounts(tasks: Mapping[TaskClass, int]) -> Ints:
     return total
 
 
-def free_now(cluster: Cluster) -> Ints:
-    """Return the amounts that are free, by row."""
-    inventory = cluster.inventory
-    rows = inventory.rows
-    return np.column_stack([inventory.free[:rows], inventory.slots[:rows] - inventory.running[:rows]])
-
-
 def fits_in(demand: Ints, free: Ints) -> Ints:
     """Return how many times a demand fits into amounts; shape of `free` without its last axis."""
     asks = np.flatnonzero(demand > 0)
     fits: Ints = np.maximum((free[..., asks] // demand[asks]).min(axis=-1), 0)
     return fits
-
-
-def room_now(cluster: Cluster, classes: Sequence[int], rows: Ints) -> Ints:
-    """Return how many tasks of each class each machine could take now by all limits; shape (classes, rows)."""
-    inventory = cluster.inventory
-    fits, why = inventory.room(np.array(classes, np.int64), rows)
-    fits[why & SLOTS > 0] = 0
-    room: Ints = np.minimum(fits, np.maximum(inventory.slots[rows] - inventory.running[rows], 0))
-    return room
 
 
 def ends(cluster: Cluster, tasks: Ints, now: float) -> NDArray[np.float64]:
@@ -94,8 +78,9 @@ class Forecast:
     def __init__(self, cluster: Cluster, now: float) -> None:
         inventory = cluster.inventory
         self.cluster, self.now = cluster, now
-        self.free = free_now(cluster)
-        self.able = inventory.usable[: inventory.rows] & (inventory.over[: inventory.rows] == 0)
+        rows = inventory.rows
+        self.free = np.column_stack([inventory.free[:rows], inventory.slots[:rows] - inventory.running[:rows]])
+        self.able = inventory.usable[:rows] & (inventory.over[:rows] == 0)
         task = np.flatnonzero(inventory.tasks.row >= 0)
         end = ends(cluster, task, now)
         task, end = task[end < inf], end[end < inf]
@@ -133,7 +118,7 @@ class Forecast:
         ----------
         wanted : sequence of (TaskClass, int)
         room : ndarray of int64, shape (classes, rows)
-            How many of each class each machine could take now, as `room_now` has it.
+            How many of each class each machine could take now, as `Reservations.room` has it.
         """
         found = self._spread(wanted, room, 0)
         if found is not None:
@@ -262,7 +247,7 @@ class Forecast:
             taken.setdefault(row, {})[cls] = count
             free[row] -= count * demand
             if share and devices is not None:
-                _take_devices(devices[row], share, count)
+                take_devices(devices[row], share, count)
 
     def _devices_free(self, gone: int) -> Ints:
         """Return what is free of each device once so many running tasks have ended."""
@@ -290,13 +275,14 @@ def _filled(count: int, room: Ints) -> Ints:
     return filled
 
 
-def _take_devices(free: Ints, share: int, count: int) -> None:
-    """Take devices of one machine for so many tasks, as `pick_devices` would."""
-    if share >= MICRO:
-        free[np.flatnonzero(free == MICRO)[: count * (share // MICRO)]] = 0
-        return
+def take_devices(free: Ints, share: int, count: int) -> bool:
+    """Take devices of one machine for so many tasks as these would start, one after the other; return whether all have them."""
+    each = 1
+    if share >= MICRO:  # whole ones all at once
+        share, each, count = MICRO, count * (share // MICRO), 1
     for _ in range(count):
-        able = np.flatnonzero(free >= share)
-        if not len(able):
-            return
-        free[able[np.argmin(free[able])]] -= share
+        picked = pick_devices(free.tolist(), share, each)
+        if picked is None:
+            return False
+        free[list(picked)] -= share
+    return True

@@ -54,18 +54,21 @@ class _Account:
     def awaited(self, held: Sequence[int]) -> tuple[int, list[int]] | None:
         """Return `kept`, where runs that stop hold so much."""
         for group in sorted(filter(attrgetter("waiting"), self.groups), key=_standing):
-            needs = [int(group.cls.demand[d]) for d, _ in self.limit]
-            now, later = (
-                min(
-                    (max(have, 0) // need for have, need in zip(amounts, needs, strict=True) if need), default=UNLIMITED
-                )
-                for amounts in (self.left, [a + b for a, b in zip(self.left, held, strict=True)])
-            )
-            some = min(later, len(group.waiting))
-            if some and not now:
+            some = min(self.fits(group, [a + b for a, b in zip(self.left, held, strict=True)]), len(group.waiting))
+            if some and not self.fits(group, self.left):
+                needs = [int(group.cls.demand[d]) for d, _ in self.limit]
                 kept = [min(some * need, max(left, 0)) for need, left in zip(needs, self.left, strict=True)]
                 return group.cls.priority, kept
         return None
+
+    def fits(self, group: Group, left: Iterable[int], gone: Iterable[tuple[Group, int]] = ()) -> int:
+        """Return how many tasks of a group have room in what is left, after so many of others have stopped; `UNLIMITED` without a limit."""
+        demand, freed = group.cls.demand.tolist(), [(other.cls.demand, count) for other, count in gone]
+        needs = [
+            (have + sum(int(held[d]) * count for held, count in freed), demand[d])
+            for have, (d, _) in zip(left, self.limit, strict=True)
+        ]
+        return min((max(have, 0) // need for have, need in needs if need), default=UNLIMITED)
 
     def left_for(self, group: Group) -> list[int]:
         """Return what is left for tasks of a group."""
@@ -202,14 +205,7 @@ class QuotaAccounts:
             Tasks of its claimant that would stop before.
         """
         account = self._accounts.get(self.owner(group.job))
-        if account is None:
-            return UNLIMITED
-        demand, freed = group.cls.demand.tolist(), [(other.cls.demand, count) for other, count in gone.items()]
-        needs = [
-            (left + sum(int(held[d]) * count for held, count in freed), demand[d])
-            for left, (d, _) in zip(account.left_for(group), account.limit, strict=True)
-        ]
-        return min((max(left, 0) // need for left, need in needs if need), default=UNLIMITED)
+        return UNLIMITED if account is None else account.fits(group, account.left_for(group), gone.items())
 
     def most_instead(self, group: Group) -> int:
         """Return how many tasks of a group may start where all worse ones of its claimant stop."""
@@ -235,8 +231,7 @@ class QuotaAccounts:
         if account is None:
             return []
         asked = [int(group.cls.demand[d]) for d, _ in account.limit]
-        missing = job.gang_size - sum(other.tasks - len(other.waiting) for other in job.each_group())
-        if job.job.gang is not None and missing > 1:
+        if missing := job.lacks:
             for i, (d, _) in enumerate(account.limit):  # as many as it lacks, those that ask for least
                 each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
                 asked[i] = max(asked[i], sum(each[:missing]))
@@ -266,15 +261,9 @@ class QuotaAccounts:
             waiting = [group for group in account.groups if group.waiting and group not in without]
             running = [(group, count) for group, count in account.groups.items() if count and displacing]
             for group in sorted(waiting, key=_standing):
-                needs = [int(group.cls.demand[d]) for d, _ in account.limit]
-                worse = [(other.cls.demand, n) for other, n in running if other.cls.priority > group.cls.priority]
-                have = [
-                    a + sum(int(held[d]) * n for held, n in worse)
-                    for a, (d, _) in zip(left, account.limit, strict=True)
-                ]
-                fits = [max(a, 0) // need for a, need in zip(have, needs, strict=True) if need]
-                some = min([len(group.waiting), *fits])
-                left = [a - some * need for a, need in zip(left, needs, strict=True)]
+                worse = [(other, n) for other, n in running if other.cls.priority > group.cls.priority]
+                some = min(len(group.waiting), account.fits(group, left, worse))
+                left = [a - some * int(group.cls.demand[d]) for a, (d, _) in zip(left, account.limit, strict=True)]
                 if some < len(group.waiting):
                     yield group, some
 

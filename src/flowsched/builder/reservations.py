@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Literal
@@ -32,10 +31,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.class_arcs import ClassArcs
-from flowsched.builder.forecast import Forecast, Plan, amounts, asked, classes_of, ends, free_now, room_now, together
+from flowsched.builder.forecast import Forecast, Plan, amounts, classes_of, ends, take_devices, together
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import Columns, column
-from flowsched.cluster.model import MICRO
+from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 
 __all__ = ["GangReservation", "RememberedGang", "Reservation", "Reservations", "Terms", "Window"]
@@ -62,7 +61,7 @@ class Reservation:
 class GangReservation:
     """Where room is kept for tasks of a gang, and until when; `timed` where that is the time at which the gang is expected to start.
 
-    Without one, `tried` are the rows that were kept before.
+    Where not `timed`, `tried` are the rows that were kept before.
     """
 
     until: float
@@ -117,16 +116,7 @@ class Window:
             return True
         left = self.devices.copy()
         left[list(picked)] -= share
-        for share, count in sorted(self.asks.items(), reverse=True):
-            room = (np.maximum(left, 0) // share) if share < MICRO else (left == MICRO).astype(np.int64)
-            if room.sum() < count:
-                return False
-            full = left == MICRO
-            for i in (*np.flatnonzero(~full), *np.flatnonzero(full)):  # broken ones first
-                some = min(int(room[i]), count)
-                left[i] -= some * share
-                count -= some
-        return True
+        return all(take_devices(left, ask, count) for ask, count in sorted(self.asks.items(), reverse=True))
 
     def book(self, end: float, demand: Ints, share: int, picked: Sequence[int], sign: int = 1) -> None:
         """Take what a task has from what there will be, or give it back."""
@@ -215,14 +205,17 @@ class Reservations(Columns):
         if not known or self.holding != int((of >= 0).sum()):
             raise ValueError("a machine is held for no class")
 
-    @contextmanager
-    def lifted(self) -> Iterator[None]:
-        """Let `Inventory.room` tell what fits whatever is kept."""
+    def room(self, classes: Sequence[int], rows: Ints) -> Ints:
+        """Return how many tasks of each class each machine could take now by all limits, whatever is kept; shape (classes, rows)."""
+        inventory = self.cluster.inventory
         holding, self.holding = self.holding, 0
         try:
-            yield
+            fits, why = inventory.room(np.array(classes, np.int64), rows)
         finally:
             self.holding = holding
+        fits[why & SLOTS > 0] = 0
+        room: Ints = np.minimum(fits, np.maximum(inventory.slots[rows] - inventory.running[rows], 0))
+        return room
 
     # -- machines and classes -----------------------------------------------------------------------------------
 
@@ -365,9 +358,7 @@ class Reservations(Columns):
                 if line_up is not None and unit in self._holds:
                     line_up.pass_by(self._holds[unit].row)
                 left -= 1
-            elif line_up is not None:
-                if len(self._rooms) == _GANGS:
-                    break
+            elif line_up is not None and len(self._rooms) < _GANGS:
                 left -= line_up.reserve(unit, rooms.get(unit))
         if len(due) > most:  # the sizes of few decide
             last = sorted((_priority(unit), oldest[unit]) for unit in due)[most - 1]
@@ -393,12 +384,12 @@ class Reservations(Columns):
 
     def _lift(self, room: GangReservation) -> None:
         """Keep the rows of a gang for none."""
-        rows = [row for row in room.rows if self._single(row) is None]
+        rows = [row for row in room.rows if self.kept_for(row) is None]
         self.holding -= int((self.held[rows] != -1).sum())
         self.held[rows] = -1
 
-    def _single(self, row: int) -> TaskClass | None:
-        """Return the class that a row is kept for, of tasks that start alone."""
+    def kept_for(self, row: int) -> TaskClass | None:
+        """Return the class of tasks that start alone for which a row is kept."""
         for cls, hold in self._holds.items():
             if hold.row == row and self.held[row] == cls.index:
                 return cls
@@ -495,76 +486,42 @@ class Reservations(Columns):
         self.vain[job] = 2 * now - since
 
     def windows(self, now: float) -> list[Window]:
-        """Return the windows of all kept rows, by standing; none are given where it is unknown when there will be room."""
-        cluster, inventory = self.cluster, self.cluster.inventory
+        """Return the windows of all kept rows, by standing; one of which it is unknown when there will be room lets nobody start."""
         found: list[Window] = []
-        free = free_now(cluster)
         for cls, hold in self._holds.items():
             row = hold.row
-            if row < 0 or self.held[row] != cls.index:
-                continue
-            task = self._running_on(row)
-            _, when = self._earliest(cls, task, now)
-            known = now < when < inf
-            gone = task[ends(cluster, task, now) <= when] if known else task[:0]
-            beside = free[row] + self._given(gone) - asked(cls)
-            if known:
-                window = Window(row, (cls.priority, -1), when, beside)
-                self._ask(window, {cls: 1}, now)
-            else:
-                window = _shut(row, cls.priority, beside)
-            found.append(window)
-        kept = np.zeros_like(free)
-        asks: dict[int, dict[TaskClass, int]] = {}
+            if row >= 0 and self.held[row] == cls.index:
+                _, when = self._earliest(cls, self._running_on(row), now)
+                found.append(self._window(row, (cls.priority, -1), when if now < when < inf else -inf, {cls: 1}, now))
+        kept: dict[int, Counter[TaskClass]] = {}
         for job in sorted((job for job in self._rooms if job.lacks), key=standing):
             room = self._rooms[job]
-            rows = np.array(list(room.rows), np.int64)
-            for row, some in room.rows.items():
-                kept[row] += amounts(some)
-            there = np.zeros(inventory.rows, np.bool_)
-            there[rows] = True
-            task = np.flatnonzero(inventory.tasks.row >= 0)
-            task = task[there[inventory.tasks.row[task]]]
-            task = task[ends(cluster, task, now) <= room.until]
-            beside = free.copy()
-            np.add.at(beside, inventory.tasks.row[task], self._given_each(task))
-            for row in room.rows:
-                for cls, count in room.rows[row].items():
-                    asks.setdefault(row, {})[cls] = asks.get(row, {}).get(cls, 0) + count
-                window = Window(row, standing(job), room.until, beside[row] - kept[row])
-                if room.timed:
-                    self._ask(window, asks[row], now)
-                found.append(window if room.timed else _shut(row, job.job.priority, window.beside))
+            place, until = (standing(job), room.until) if room.timed else ((job.job.priority, -1), -inf)
+            for row, tasks in room.rows.items():
+                kept.setdefault(row, Counter()).update(tasks)
+                found.append(self._window(row, place, until, kept[row], now))
         return sorted(found, key=lambda window: window.standing)
 
-    def _ask(self, window: Window, tasks: Mapping[TaskClass, int], now: float) -> None:
-        """Let a window keep devices for so many tasks of each class."""
+    def _window(self, row: int, place: Standing, until: float, tasks: Mapping[TaskClass, int], now: float) -> Window:
+        """Return the window of a row that is kept for so many tasks of each class until then."""
         inventory = self.cluster.inventory
+        beside = np.append(inventory.free[row], inventory.slots[row] - inventory.running[row])
+        if until == -inf:
+            return Window(row, place, until, np.full_like(beside, -1))
+        here = list(self.cluster.by_row[row].tasks)
+        over = ends(self.cluster, np.array([task.index for task in here], np.int64), now) <= until
+        gone = [here[i] for i in np.flatnonzero(over).tolist()]
+        beside += amounts(Counter(task.group.cls for task in gone)) - amounts(tasks)
+        window = Window(row, place, until, beside)
         for cls, count in tasks.items():
             share = inventory.device_share(cls.index)
             if share:
-                each = int(cls.demand[inventory.resources.device_index]) // share
-                window.asks[share] = window.asks.get(share, 0) + each * count
+                window.asks[share] = window.asks.get(share, 0) + inventory.num_asked(cls.index) * count
         if window.asks:
-            window.devices = inventory.rooms(window.row).copy()
-            running = list(self.cluster.by_row[window.row].tasks)
-            end = ends(self.cluster, np.array([task.index for task in running], np.int64), now)
-            for task, over in zip(running, (end <= window.until).tolist(), strict=True):
-                if over:
-                    window.devices[list(task.devices)] += inventory.device_share(task.group.cls.index)
-
-    def _given_each(self, tasks: Ints) -> Ints:
-        """Return the amounts that running tasks (by index) take."""
-        demand = self.cluster.inventory.demand[self.cluster.inventory.tasks.class_id[tasks]]
-        return np.column_stack([demand, np.ones(len(tasks), np.int64)])
-
-    def _given(self, tasks: Ints) -> Ints:
-        total: Ints = self._given_each(tasks).sum(axis=0)
-        return total
-
-    def kept_for(self, row: int) -> TaskClass | None:
-        """Return the class of single tasks that may enter the row though it is kept."""
-        return self._single(row)
+            window.devices = inventory.rooms(row).copy()
+            for task in gone:
+                window.devices[list(task.devices)] += inventory.device_share(task.group.cls.index)
+        return window
 
     def turns(self, row: int, durations: Collection[float], now: float) -> float:
         """Return when time alone next lets tasks of these durations overtake on a kept row, or changes what is expected there.
@@ -648,9 +605,7 @@ class _GangLine:
         if not tasks or self._now < self._of.vain.get(job, -inf) or not self._may_reserve(job):
             return None
         wanted = [(cls, len(some)) for cls, some in classes_of(tasks)]
-        cluster = self._of.cluster
-        with self._of.lifted():
-            room = room_now(cluster, [cls.index for cls, _ in wanted], np.arange(cluster.inventory.rows))
+        room = self._of.room([cls.index for cls, _ in wanted], np.arange(self._of.cluster.inventory.rows))
         return wanted, room * self.forecast.able
 
     def reserve(self, job: JobRecord, old: GangReservation | None) -> bool:
@@ -702,7 +657,7 @@ class _GangLine:
     def _take(self, job: JobRecord, room: GangReservation) -> None:
         of = self._of
         for row in room.rows:
-            behind = of._single(row)
+            behind = of.kept_for(row)
             if behind is not None:
                 of._holds[behind].row = -1
                 of.forget_machines([row])
@@ -725,8 +680,3 @@ def _total(plan: Plan) -> Counter[TaskClass]:
 
 def _priority(unit: TaskClass | JobRecord) -> int:
     return unit.priority if isinstance(unit, TaskClass) else unit.job.priority
-
-
-def _shut(row: int, priority: int, beside: Ints) -> Window:
-    """Return a window that lets nobody start."""
-    return Window(row, (priority, -1), -inf, np.full_like(beside, -1))

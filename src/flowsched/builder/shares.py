@@ -18,6 +18,7 @@ shares are counted once there are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -169,7 +170,7 @@ class Shares(Columns):
         if self._gradual and not state.filling:
             short: list[int] = []
             if not proposed:
-                running = self._claimants.total(self._counts.tasks - self._counts.waiting)
+                running = self._running()
                 short = np.flatnonzero(self._share > running).tolist()
                 state.aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
             if proposed or short:
@@ -181,7 +182,7 @@ class Shares(Columns):
     def _grant_filling(self, fairness: Fairness, state: RoundShares, roomy: Collection[int]) -> bool:
         """Let claimants at their bounds run more tasks of classes for which there is room; return False if there are none."""
         assert self._claims is not None
-        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
+        running = self._running()
         count = int(running.sum())
         if not state.filling:
             state.aside.clear()
@@ -199,10 +200,7 @@ class Shares(Columns):
         """Return True if a bound keeps a task of some classes (by index) waiting."""
         assert self._claims is not None
         jobs = self._claimants.jobs()
-        full = self._claimants.of_jobs(jobs, running >= self._most)
-        if self.fairness is not None and self.fairness.within is not None:
-            full |= self._counts.running(jobs) >= self._most_within[jobs]
-        full &= self._counts.waiting[jobs] > 0
+        full = self._at_bounds(jobs, running) & (self._counts.waiting[jobs] > 0)
         if state.aside:
             claiming = np.array([claimant not in state.aside for claimant in self._claims.ids], np.bool_)
             full &= self._claimants.of_jobs(jobs, claiming)
@@ -295,7 +293,7 @@ class Shares(Columns):
             index = np.array([self._claimants.index[job] for job in jobs], np.int64)
             over = self._counts.running(index) - self._allowed_within[index]
             found += [([job], more) for job, more in zip(jobs, over.tolist(), strict=True) if more > 0]
-        over = self._claimants.total(self._counts.tasks - self._counts.waiting) - self._allowed
+        over = self._running() - self._allowed
         if (over > 0).any():
             members = self._claimants.members()
             found += [(members[i], int(over[i])) for i in np.flatnonzero(over > 0).tolist()]
@@ -345,7 +343,7 @@ class Shares(Columns):
         if fairness is None or self._claims is None or fairness.mode == "ladder" or fairness.over == "job":
             return []
         jobs = self._claimants.jobs()
-        full = self._claimants.total(self._counts.tasks - self._counts.waiting) >= self._most
+        full = self._running() >= self._most
         some = self._claimants.of_jobs(jobs, full) & (self._counts.waiting[jobs] > 0)
         if fairness.within is not None:
             some &= self._counts.running(jobs) < self._most_within[jobs]
@@ -371,8 +369,10 @@ class Shares(Columns):
         if self.fairness is None or self._claims is None:
             return None
         self._recount(dict.fromkeys(touched))
-        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
-        self._note_full(self.fairness, running >= self._most)
+        running = self._running()
+        jobs = self._claimants.jobs()
+        self._full = np.zeros(self._claimants.room, np.bool_)
+        self._full[jobs] = self._at_bounds(jobs, running)
         share = self._share
         if len(self._filled):
             share = np.maximum(share, np.minimum(running, self._filled))
@@ -383,7 +383,7 @@ class Shares(Columns):
         fairness = self.fairness
         if fairness is None or self._claims is None or not self._rungs.shape[1]:
             return None
-        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
+        running = self._running()
         return LadderPosition(self._claimants.number, running.tolist(), self._rungs)
 
     @property
@@ -404,12 +404,13 @@ class Shares(Columns):
         within = UNLIMITED if self.fairness.within is None else int(self._most_within[index])
         return int(self._most[self._claimants.number(job)]), within
 
-    def runs(self, job: JobRecord, fairness: Fairness) -> tuple[int, int]:
-        """Return how many tasks of its claimant, and of the job itself, run now."""
-        own = _running(job)
-        if fairness.over != "user":
-            return own, own
-        return sum(_running(other) for other in self.cluster.jobs.values() if other.job.user == job.job.user), own
+    def runs(self, fairness: Fairness | None) -> Counter[Hashable]:
+        """Return how many tasks of each user run now, where users claim."""
+        runs: Counter[Hashable] = Counter()
+        if fairness is not None and fairness.over == "user":
+            for job in self.cluster.jobs.values():
+                runs[job.job.user] += job.running
+        return runs
 
     def arcs(self) -> tuple[Ints, Ints]:
         """Return the base and slack arcs of the claimants to the sink, -1 where there is none."""
@@ -422,18 +423,22 @@ class Shares(Columns):
         yield apart[:, 1], apart[:, 0], np.full(len(apart), self._sink)
         yield from self._claimants.kept_arcs()
 
-    def _note_full(self, fairness: Fairness, full: NDArray[np.bool_]) -> None:
-        jobs = self._claimants.jobs()
-        self._full = np.zeros(self._claimants.room, np.bool_)
-        self._full[jobs] = self._claimants.of_jobs(jobs, full)
-        if fairness.within is not None:
-            self._full[jobs] |= self._counts.running(jobs) >= self._most_within[jobs]
-
     def _switch(self, fairness: Fairness | None) -> None:
         """Take all bounds off, for another policy."""
         self._claimants.switch(fairness is not None and fairness.over == "user")
         self._stale.update(dict.fromkeys(self._claimants.index))
         self.fairness = fairness
+
+    def _running(self) -> Ints:
+        """Return the running tasks of each claimant, as of the last count."""
+        return self._claimants.total(self._counts.tasks - self._counts.waiting)
+
+    def _at_bounds(self, jobs: Ints, running: Ints) -> NDArray[np.bool_]:
+        """Return for jobs (by index) whether their bounds let no task start, if so many of each claimant run."""
+        full = self._claimants.of_jobs(jobs, running >= self._most)
+        if self.fairness is not None and self.fairness.within is not None:
+            full |= self._counts.running(jobs) >= self._most_within[jobs]
+        return full
 
     def _recount(self, jobs: Iterable[JobRecord]) -> None:
         """Bring the counts of jobs up to date."""
@@ -443,16 +448,12 @@ class Shares(Columns):
 
     def _entitle(self, fairness: Fairness, changed: bool, state: RoundShares) -> bool:
         """Work entitlements out anew; return False if nothing that they depend on has changed."""
-        ids = self._claimants.ids()
-        old = self._claims
-        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
-        state.first = first = state.first or claims
-        claims = replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(first))
+        old, claims = self._claims, self._claims_now(fairness, state)
         if (
             not changed
             and old is not None
             and not (hasattr(fairness.share, "committed") or self._gradual)
-            and (old.units, old.ids) == (claims.units, ids)
+            and (old.units, old.ids) == (claims.units, claims.ids)
             and np.array_equal(old.weight, claims.weight)
             and np.array_equal(old.capacity, claims.capacity)
         ):
@@ -473,16 +474,20 @@ class Shares(Columns):
 
         All of it would be more than fits, and then not the one with least would start next, but the cheapest.
         """
-        ids = self._claimants.ids()
-        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
-        assert state.first is not None
-        claims = replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(state.first))
+        claims = self._claims_now(fairness, state)
         more = fairness.remainder(claims) - claims.running
         filled = np.where(more > 0, claims.running + (more + 1) // 2, 0)
         self._filled = np.maximum(self._filled, filled) if len(self._filled) else filled
         if fairness.within is not None:
             self._share_within(fairness, np.maximum(self._filled, self._share))
         return bool(more.any())
+
+    def _claims_now(self, fairness: Fairness, state: RoundShares) -> Claims:
+        """Return what claimants claim, as of the last count."""
+        ids = self._claimants.ids()
+        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
+        state.first = first = state.first or claims
+        return replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(first))
 
     def _weights(self, fairness: Fairness, ids: Sequence[Hashable]) -> list[float]:
         known = self.cluster.users if fairness.over == "user" else {}
@@ -539,10 +544,6 @@ class Shares(Columns):
                 policy.fair_step,
             )
             self._allowed_within[jobs] = np.maximum(part, self._counts.running(jobs))
-
-
-def _running(job: JobRecord) -> int:
-    return sum(group.tasks - len(group.waiting) for group in job.each_group())
 
 
 def _entitled(fairness: Fairness, claims: Claims) -> Ints:

@@ -133,10 +133,15 @@ class JobRecord:
         return gang if self.most < gang else min(gang, len(self.tasks))
 
     @property
+    def running(self) -> int:
+        """Number of its tasks that run."""
+        return sum(group.tasks - len(group.waiting) for group in self.each_group())
+
+    @property
     def lacks(self) -> int:
         """Number of waiting tasks that must start together; 0 where each may start alone."""
         gang = self.gang_size
         if gang <= 1:
             return 0
-        lacks = gang - sum(group.tasks - len(group.waiting) for group in self.each_group())
+        lacks = gang - self.running
         return lacks if lacks > 1 else 0

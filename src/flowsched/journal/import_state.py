@@ -14,7 +14,7 @@ from flowsched.builder.reservations import GangReservation, RememberedGang
 from flowsched.cluster import Cluster, Job, Machine, Task, User
 from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.rebuild import Rebuild, found, time
-from flowsched.cluster.records import TaskClass
+from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.exceptions import InputError, UnknownIdError
 from flowsched.journal.accounts import booked
 from flowsched.journal.engine import Engine, Line, adapter_of, header_of
@@ -152,7 +152,7 @@ class _Reading:
         self.accounts: dict[str, tuple[Any, Any]] = {}
         self.learnt: list[Line] = []
         self._holds: list[tuple[Any, Any, float, list[Any]]] = []
-        self._gangs: list[RememberedGang] = []
+        self._gangs: dict[JobRecord, RememberedGang] = {}
         self._out: list[Any] = []
         self._roomy: list[TaskClass] = []
         self._until = float("inf")
@@ -254,7 +254,7 @@ class _Reading:
     def _gang(self, line: Line) -> None:
         cluster = self.rebuild.cluster
         job = found(cluster.jobs, _id(line["job"]), "job")
-        if any(job is other for other, *_ in self._gangs):
+        if job in self._gangs:
             raise InputError("a gang is told of twice")
         if not job.lacks:
             raise InputError(f"job {job.job.id!r}: no gang that waits")
@@ -272,7 +272,7 @@ class _Reading:
             room = GangReservation(until, timed, rows, dict.fromkeys(tried))
         vain = line.get("vain")
         vain = None if vain is None else time("vain", vain)
-        self._gangs.append((job, truth("short", line.get("short", False)), bounds or None, vain, room))
+        self._gangs[job] = job, truth("short", line.get("short", False)), bounds or None, vain, room
 
     def _left_out(self, line: Line) -> None:
         for serial in line["groups"]:
@@ -290,7 +290,7 @@ class _Reading:
         in_use = {cls.priority for cls in self.rebuild.classes.values()}
         policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
         builder.reservations.resume(self._holds)
-        builder.reservations.resume_gangs(self._gangs)
+        builder.reservations.resume_gangs(self._gangs.values())
         builder.resume(self._out, self._until, self.levels, self._roomy)
 
 

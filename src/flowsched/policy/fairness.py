@@ -72,9 +72,8 @@ class Fairness:
     within : ShareProvider, optional
         Over users: how the jobs of one user share its part; by default costs decide.
     mode : "hard", "soft" or "ladder"
-        "hard": no claimant starts tasks beyond its share, but where nobody below theirs can use the room, and waiting below
-        it is dear.  "soft": a range of shares
-        (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
+        "hard": no claimant starts tasks beyond its share, except in room that nobody below its own share can use.  Waiting
+        below a share is expensive.  "soft": a range of shares (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
         max-min within the solve, over what the machines really can run.
     slack : float
         "soft": shares may be missed or exceeded by this fraction, and by one task at least.
@@ -137,17 +136,9 @@ class Fairness:
         """
         if not self.limits:
             return np.minimum(self.share(claims), claims.tasks)
-        limits = [self.limits.get(who, _FREE) for who in claims.ids]
-        want = np.minimum(claims.tasks, self.maxima(claims.ids))
-        units = claims.units
-        if not all(limit.lend and limit.borrow for limit in limits):
-            part = self.part(claims)
-            borrow = np.array([limit.borrow for limit in limits], np.bool_)
-            keep = np.array([not limit.lend for limit in limits], np.bool_)
-            want = np.where(borrow, want, np.minimum(want, part))
-            kept = np.where(keep, np.maximum(part - want, 0), 0)
-            units = max(0, units - int(kept.sum()))
-            claims = claims.without(kept)
+        want, kept = self._apart(claims, np.minimum(claims.tasks, self.maxima(claims.ids)))
+        units = max(0, claims.units - int(kept.sum()))
+        claims = claims.without(kept)
         least = np.minimum(self.minima(claims.ids), want)
         share = np.minimum(self.share(replace(claims, tasks=want, units=units)), want)
         if (share < least).any():
@@ -171,15 +162,20 @@ class Fairness:
             At least ``claims.running``.
         """
         want = np.maximum(np.minimum(claims.tasks, self.maxima(claims.ids)), claims.running)
-        limits = [self.limits.get(who, _FREE) for who in claims.ids] if self.limits else []
-        if not all(limit.lend and limit.borrow for limit in limits):
-            part = self.part(claims)
-            borrow = np.array([limit.borrow for limit in limits], np.bool_)
-            keep = np.array([not limit.lend for limit in limits], np.bool_)
-            want = np.where(borrow, want, np.maximum(np.minimum(want, part), claims.running))
-            claims = claims.without(np.where(keep, np.maximum(part - want, 0), 0))
-        dealt: Ints = self.share.remainder(replace(claims, tasks=want))  # type: ignore[attr-defined]
+        want, kept = self._apart(claims, want, claims.running)
+        dealt: Ints = self.share.remainder(replace(claims.without(kept), tasks=want))  # type: ignore[attr-defined]
         return np.clip(dealt, claims.running, want)
+
+    def _apart(self, claims: Claims, want: Ints, least: Ints | int = 0) -> tuple[Ints, Ints]:
+        """Limit what is wanted to the own part, or `least`, of who does not borrow; return it, and what those keep that do not lend."""
+        limits = [self.limits.get(who, _FREE) for who in claims.ids] if self.limits else []
+        if all(limit.lend and limit.borrow for limit in limits):
+            return want, np.zeros_like(want)
+        part = self.part(claims)
+        borrow = np.array([limit.borrow for limit in limits], np.bool_)
+        keep = np.array([not limit.lend for limit in limits], np.bool_)
+        want = np.where(borrow, want, np.maximum(np.minimum(want, part), least))
+        return want, np.where(keep, np.maximum(part - want, 0), 0)
 
     def minima(self, ids: tuple[Hashable, ...]) -> Ints:
         """Guarantees."""

@@ -42,8 +42,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _BLOCK = 4096
-_SMALL = 1 << 16
 """So many states of machines are weighed at once: a few MB for a workload of hundreds of kinds."""
+
+_SMALL = 1 << 16
+"""Machines of so many devices, all counted like the largest, stay together however different they are."""
 
 _ALIKE = 256
 """From so many machines on it pays to look for those in the same state."""

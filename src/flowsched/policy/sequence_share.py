@@ -20,6 +20,7 @@ Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluste
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -141,11 +142,9 @@ class SequenceShare:
             self._book_time(twin, claims, amounts)
             self._book_moves(twin, amounts.moved, at)
             owed = twin.ledger.net()[at] / self.ticks
-            weight = np.maximum(np.array([twin.sequence.quotas[user] for user in claims.ids], np.float64), 1e-9)
-        pace, go_on = (amounts.size / weight)[:, None], claims.most is None
-        stand, rows = (-owed / weight)[:, None] + pace, slice(None, None, -1)
-        wanted = claims.tasks - claims.running
-        more = fill(wanted[rows], stand[rows], pace[rows], amounts.part[rows], amounts.room, go_on=go_on)[rows]
+            weight = _weights(twin, claims)
+        pace = amounts.size / weight
+        more = _deal(claims, amounts, pace, claims.tasks - claims.running, pace - owed / weight, amounts.room)
         return np.asarray(claims.running + more)
 
     def balance(self, claims: Claims) -> Ints:
@@ -188,17 +187,9 @@ class SequenceShare:
 
     def _dealt(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int]) -> Ints:
         """Return the tasks that each may start; the accounts given are a copy."""
-        weight = np.array([twin.sequence.quotas[user] for user in claims.ids], np.float64)
-        weight = np.maximum(weight, 1e-9)
-        size, part, room = amounts.size, amounts.part, amounts.room
+        weight, size, part, room = _weights(twin, claims), amounts.size, amounts.part, amounts.room
         pace = size / weight
-
-        def deal(tasks: Ints, stand: Floats, room: Floats) -> Ints:
-            # Of equals, the last one is next, as in max deficit.
-            rows = slice(None, None, -1)
-            stand, go_on = stand[rows, None], claims.most is None
-            return fill(tasks[rows], stand, pace[rows, None], part[rows], room, go_on=go_on)[rows]
-
+        deal = partial(_deal, claims, amounts, pace)
         wanted = np.maximum(claims.tasks - claims.running, 0)
         if claims.aside is not None and claims.aside.any():
             # What they cannot use now is lent, but not to a claimant that owes as much as a task already.
@@ -319,6 +310,18 @@ class _Amounts:
         self.moved = np.zeros(len(self.held)) if claims.moved is None else claims.moved * self.total
         bound = np.ones(len(capacity)) if claims.most is None else claims.most
         self.room = np.maximum(bound - held.sum(axis=0), 0.0) + 1e-9
+
+
+def _weights(deployment: Deployment, claims: Claims) -> Floats:
+    """Return the quotas of claimants, none of them 0."""
+    quotas = np.array([deployment.sequence.quotas[user] for user in claims.ids], np.float64)
+    return np.asarray(np.maximum(quotas, 1e-9))
+
+
+def _deal(claims: Claims, amounts: _Amounts, pace: Floats, tasks: Ints, stand: Floats, room: Floats) -> Ints:
+    """Deal room by standing, at these paces; of equals, the last one is next, as in max deficit."""
+    rows, go_on = slice(None, None, -1), claims.most is None
+    return fill(tasks[rows], stand[rows, None], pace[rows, None], amounts.part[rows], room, go_on=go_on)[rows]
 
 
 def _sum(tasks: Ints, part: Floats) -> Floats:

@@ -18,9 +18,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.forecast import asked, classes_of, fits_in, room_now, together
+from flowsched.builder.forecast import asked, classes_of, fits_in, together
 from flowsched.builder.reservations import Window, standing
-from flowsched.cluster.records import JobRecord, TaskRecord
+from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.gangs import Gangs
 
@@ -84,8 +84,7 @@ def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
     classes = [cls.index for cls in check.cluster.waiting]
     if not (rows and classes):
         return []
-    with check.builder.reservations.lifted():
-        room = room_now(check.cluster, classes, np.array(rows, np.int64))
+    room = check.builder.reservations.room(classes, np.array(rows, np.int64))
     return [rows[i] for i in np.flatnonzero((room > 0).any(axis=0)).tolist()]
 
 
@@ -141,6 +140,7 @@ class _Room:
         self._rows = np.flatnonzero(self.cluster.inventory.usable[: self.cluster.inventory.rows])
         self._windows = check.builder.reservations.windows(check.transaction.now)
         self._fits: dict[int, Ints] = {}
+        self._runs = check.builder.shares.runs(check.builder.policy.fairness)
         if check.quotas is not None:
             check.quotas.look()
 
@@ -157,23 +157,24 @@ class _Room:
             return False
         if check.quotas is not None and any(check.quotas.short(group) for group in groups):
             return False
-        if builder.policy.fairness is not None and not builder.entitles(job):
+        if builder.policy.fairness is not None and not builder.entitles(job, self._runs):
             return False
         wanted = classes_of(tasks)
         windows = [window for window in self._windows if window.standing < standing(job)]
         end = check.transaction.now + max(task.duration for task in tasks)
-        if any(self._most(cls.index, windows, end).sum() < len(some) for cls, some in wanted):
+        if any(self._most(cls, windows, end).sum() < len(some) for cls, some in wanted):
             return False
         begun: list[TaskRecord] = []
         if all(self._start(some, windows, end, begun) for _, some in wanted):
             if check.quotas is not None:
                 for task in tasks:
                     check.quotas.take(task.group, 1)
+            self._runs[job.job.user] += len(tasks)
             if builder.reservations.keeps(job):
                 self._windows = builder.reservations.windows(check.transaction.now)
             return True
         for task in reversed(begun):
-            self._book(task, windows, end, -1)
+            self._book(task, end, -1)
             row = task.row
             check.transaction.restore(task)
             self._look([row])
@@ -183,7 +184,7 @@ class _Room:
     def _start(self, tasks: Sequence[TaskRecord], windows: list[Window], end: float, begun: list[TaskRecord]) -> bool:
         """Start tasks of one class on the machines where that costs least; return whether all have started."""
         inventory, cls = self.cluster.inventory, tasks[0].group.cls
-        most = self._most(cls.index, windows, end)
+        most = self._most(cls, windows, end)
         at = np.flatnonzero(most)
         cost = self.check.builder.policy.place(self.cluster, np.array([cls.index]), self._rows[at])[0]
         left, touched = list(tasks), []
@@ -197,7 +198,7 @@ class _Room:
                 self.check.builder.reservations.grant(task.turn)
                 self.check.transaction.start([task], row, devices)
                 begun.append(task)
-                self._book(task, windows, end, 1)
+                self._book(task, end, 1)
                 touched.append(row)
             if not left:
                 break
@@ -206,33 +207,31 @@ class _Room:
 
     def _spares(self, row: int, windows: list[Window], end: float, class_id: int, devices: Sequence[int]) -> bool:
         share = self.cluster.inventory.device_share(class_id)
-        return not share or all(window.spares(end, share, devices) for window in windows if window.row == row)
+        return all(window.spares(end, share, devices) for window in windows if window.row == row)
 
-    def _book(self, task: TaskRecord, windows: list[Window], end: float, sign: int) -> None:
+    def _book(self, task: TaskRecord, end: float, sign: int) -> None:
         """Take what a task has from what there will be beside those for whom room is kept, or give it back."""
         cls = task.group.cls
         share = self.cluster.inventory.device_share(cls.index)
-        for window in windows:
+        for window in self._windows:
             if window.row == task.row:
                 window.book(end, asked(cls), share, task.devices, sign)
 
-    def _most(self, class_id: int, windows: list[Window], end: float) -> Ints:
+    def _most(self, cls: TaskClass, windows: list[Window], end: float) -> Ints:
         """Return how many tasks of a class may start on each machine."""
-        fits = self._of(class_id)
+        fits = self._of(cls.index)
         binding = [window for window in windows if end > window.until]
         if binding:
             fits = fits.copy()
-            demand = np.append(self.cluster.inventory.demand[class_id], 1)
             at = np.searchsorted(self._rows, [window.row for window in binding])
-            beside = fits_in(demand, np.array([window.beside for window in binding]))
+            beside = fits_in(asked(cls), np.array([window.beside for window in binding]))
             np.minimum.at(fits, at, beside)
         return fits
 
     def _of(self, class_id: int) -> Ints:
         """Return how many tasks of a class each machine has room for."""
         if class_id not in self._fits:
-            with self.check.builder.reservations.lifted():
-                self._fits[class_id] = room_now(self.cluster, [class_id], self._rows)[0]
+            self._fits[class_id] = self.check.builder.reservations.room([class_id], self._rows)[0]
         return self._fits[class_id]
 
     def _look(self, rows: Collection[int]) -> None:
@@ -246,7 +245,6 @@ class _Room:
         some = np.unique(np.array(list(rows), np.int64))
         at = np.searchsorted(self._rows, some)
         classes = list(self._fits)
-        with self.check.builder.reservations.lifted():
-            room = room_now(self.cluster, classes, some)
+        room = self.check.builder.reservations.room(classes, some)
         for class_id, fits in zip(classes, room, strict=True):
             self._fits[class_id][at] = fits

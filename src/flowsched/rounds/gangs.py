@@ -106,8 +106,8 @@ class Gangs:
         groups = (task.group for task in self.check.transaction.before)
         touched = dict.fromkeys(group.job for group in groups if group.job.job.gang is not None)
         starting = [job for job in touched if self._starting(job)]
-        short = [job for job in starting if _running(job) < job.gang_size]
-        whole = [job for job in starting if _running(job) >= job.gang_size]
+        short = [job for job in starting if job.running < job.gang_size]
+        whole = [job for job in starting if job.running >= job.gang_size]
         if not short:
             short = [job for job in self._urged if self._overtaken(job, whole)]
         if short:
@@ -119,7 +119,7 @@ class Gangs:
             return False
         for job in self._aside:  # until then it would be the same again
             self._leave_out(job, until_news=True)
-        broken = [job for job in touched if self._victims(job) and 0 < _running(job) < job.gang_size]
+        broken = [job for job in touched if self._victims(job) and 0 < job.running < job.gang_size]
         for job in broken:
             self._stop(job)
         return late or not broken
@@ -130,7 +130,7 @@ class Gangs:
 
     def _overtaken(self, job: JobRecord, whole: list[JobRecord]) -> bool:
         """Return True if a gang gets nothing while one of worse standing starts."""
-        waits = job not in self.out and _running(job) < job.gang_size
+        waits = job not in self.out and job.running < job.gang_size
         return waits and any(_standing(other) > _standing(job) for other in whole)
 
     def _victims(self, job: JobRecord) -> list[TaskRecord]:
@@ -204,7 +204,3 @@ def _standing(job: JobRecord) -> tuple[int, int]:
 
 def _groups(job: JobRecord) -> Iterable[Group]:
     return job.each_group()
-
-
-def _running(job: JobRecord) -> int:
-    return sum(task.place is not None for task in job.tasks)

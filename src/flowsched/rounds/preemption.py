@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskClass, TaskRecord
 from flowsched.cluster.transaction import without
 
-__all__ = ["candidates", "least_victims", "victims"]
+__all__ = ["candidates", "least_victims", "victims", "worst_first"]
 
 Ints = NDArray[np.int64]
 
@@ -75,11 +76,15 @@ def victims(cluster: Cluster, scope: RoundScope, cls: TaskClass, row: int) -> li
     preemption = scope.policy.preemption
     if preemption is None or worst is None or worst <= cls.priority:
         return None
-    worse = [
+    worse = (
         task for task in cluster.by_row[row].tasks if task.group.cls.priority > cls.priority and not scope.spares(task)
-    ]
-    worse.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
-    return least_victims(cluster, cls, row, worse)
+    )
+    return least_victims(cluster, cls, row, worst_first(worse))
+
+
+def worst_first(tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
+    """Sort running tasks: the worst priority first, of equals the one started last."""
+    return sorted(tasks, key=lambda task: (-task.group.cls.priority, -task.turn))
 
 
 def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRecord]) -> list[TaskRecord] | None:

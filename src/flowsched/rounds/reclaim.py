@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
-from flowsched.rounds.preemption import candidates, least_victims
+from flowsched.rounds.preemption import candidates, least_victims, worst_first
 
 __all__ = ["exchange", "make_way"]
 
@@ -92,8 +92,7 @@ def _below_own_bound(check: AdmissionCheck, job: JobRecord) -> bool:
     if fairness is None:
         return True
     claimant, own = check.builder.shares.bounds(job)
-    running = sum(group.tasks - len(group.waiting) for group in job.each_group())
-    return running < (claimant if fairness.over == "job" else own)
+    return job.running < (claimant if fairness.over == "job" else own)
 
 
 def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) -> tuple[int, list[TaskRecord]] | None:
@@ -102,9 +101,7 @@ def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) ->
     They make room there, and if its quota is full, they free enough of that, wherever they run.
     """
     cls, policy, inventory = group.cls, check.builder.policy, check.cluster.inventory
-    worse = _worst_first(
-        task for task in own if task.group.cls.priority > cls.priority and not check.scope.spares(task)
-    )
+    worse = worst_first(task for task in own if task.group.cls.priority > cls.priority and not check.scope.spares(task))
     first = _with_quota(check, group, [], worse)
     if not worse or first is None:
         return None
@@ -163,10 +160,6 @@ def _price(check: AdmissionCheck, chosen: Iterable[TaskRecord], wait: NDArray[np
     index = np.array([task.index for task in chosen], np.int64)
     stays = check.builder.policy.stays(waiting.buckets_of(check.scope.now - inventory.tasks.since[index]))
     return int((wait[inventory.tasks.class_id[index]] + stays).sum())
-
-
-def _worst_first(tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
-    return sorted(tasks, key=lambda task: (-task.group.cls.priority, -task.turn))
 
 
 # -- between claimants ----------------------------------------------------------------------------------------------
@@ -247,7 +240,7 @@ class _Rows:
 
     def _pool(self, row: int, priority: float) -> list[TaskRecord]:
         """Return the tasks there that may go for one of a priority, the worst first, of equals the one started last."""
-        return _worst_first(
+        return worst_first(
             task
             for task in self.check.cluster.by_row[row].tasks
             if self.surplus.get(self.owner.get(task.group.job, -1), 0) > 0
