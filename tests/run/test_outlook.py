@@ -86,6 +86,40 @@ def test_what_never_fits_is_found_and_nothing_else(name: str) -> None:
     assert found >= 10 and waited >= 3
 
 
+def test_a_part_of_a_description_leaves_the_rest_as_it_is() -> None:
+    """What updates leave out stays, whatever a machine went through before; one that is not there is not described by parts."""
+    found = 0
+    for seed in range(80):
+        draw = random.Random(seed)
+        sched = fs.Scheduler(resources=("cpu", "mem", "gpu"))
+        outlook, last = Outlook(sched, FakeExecutor(), 10.0, False), dict[int, fs.MachineAdded]()
+        for _ in range(draw.randint(1, 12)):
+            drawn = drawn_machine(draw, draw.randint(0, 2))
+            known = sched.cluster.machines.get(drawn.id)
+            event: Any = drawn
+            if known is not None and not known.failed:
+                names = draw.sample(["capacity", "labels", "slots"], draw.randint(0, 2))
+                part = fs.MachineUpdated(drawn.id, **{name: getattr(drawn, name) for name in names})
+                kinds = (fs.MachineDrained, fs.MachineFailed, fs.MachineRemoved)
+                event = part if draw.random() < 0.7 else draw.choice(kinds)(drawn.id)
+            elif draw.random() < 0.3:
+                outlook.note(fs.MachineUpdated(drawn.id, labels=drawn.labels))
+            sched.apply(event)
+            outlook.note(event)
+            if drawn.id in sched.cluster.machines:
+                now = sched.cluster.machines[drawn.id].machine
+                last[drawn.id] = fs.MachineAdded(now.id, now.capacity, labels=now.labels, slots=now.slots)
+        job = fs.JobSubmitted("j", [drawn_job(draw, i).tasks[0] for i in range(8)])
+        work = {task.id: Work(task.id, None, lambda *_: None) for task in job.tasks}
+        sched.apply(job)
+        outlook.expect(work.values(), job.tasks)
+        never = {task.id for task in job.tasks if not sum(room(machine, task) for machine in last.values())}
+        given = {one.task for one, _ in outlook.hopeless(work, 5.0)}
+        assert given == never, (seed, given ^ never)
+        found += 0 < len(never) < 8
+    assert found >= 30
+
+
 def cluster(**machines: float) -> FakeExecutor:
     executor = FakeExecutor()
     executor.machines = dict(machines)

@@ -26,7 +26,7 @@ from flowsched.cluster.events import (
 from flowsched.cluster.model import MICRO, Task
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.exceptions import FlowschedError
-from flowsched.run.executor import Executor
+from flowsched.run.executor import Executor, given
 from flowsched.run.runs import LOGGER
 from flowsched.run.work import NeverRunsError, Work
 from flowsched.scheduler import Scheduler
@@ -69,7 +69,7 @@ class Outlook:
         self._scheduler, self._executor, self._patience, self._elastic = scheduler, executor, patience, elastic
         resources = scheduler.cluster.resources
         self._now, self._ever = (Scheduler(scheduler.policy, resources) for _ in range(2))
-        self._up: dict[Hashable, MachineAdded] = {}
+        self._there: dict[Hashable, MachineAdded] = {}  # neither gone nor failed
         self._seen: dict[Hashable, MachineAdded] = {}
         self._verdicts: dict[Any, int] = {}
         self._since: dict[Hashable, float] = {}
@@ -81,19 +81,28 @@ class Outlook:
         """Take note of an event of a machine."""
         if self._patience is None:
             return
-        if isinstance(event, MachineAdded | MachineUpdated) and event.capacity is not None:
-            parts = (event.capacity, event.rack, event.labels or {}, event.slots, event.taints or ())
-            machine, whole = MachineAdded(event.id, *parts), getattr(self._executor, "whole", None)
-            machine = machine if whole is None else whole(machine)
-            if self._up.get(event.id) != machine:
-                self._up[event.id] = machine
-                _show(self._now, machine)
-                self._verdicts.clear()
-            self._see(machine)
-        elif isinstance(event, MachineUpdated | MachineDrained | MachineFailed | MachineRemoved):
-            self._up.pop(event.id, None)
+        if isinstance(event, MachineAdded | MachineUpdated):
+            self._describe(event)
+        elif isinstance(event, MachineDrained | MachineFailed | MachineRemoved):
+            if not isinstance(event, MachineDrained):
+                self._there.pop(event.id, None)
             self._verdicts.clear()
             _apply(self._now, event)
+
+    def _describe(self, event: MachineAdded | MachineUpdated) -> None:
+        known, parts = self._there.get(event.id), given(event)
+        if known is None and isinstance(event, MachineUpdated) and event.id in self._now.cluster.machines:
+            return  # it has failed, and comes back by `MachineAdded`
+        if known is None and "capacity" not in parts:
+            return
+        machine = MachineAdded(event.id, **parts) if known is None else replace(known, **parts)
+        whole = getattr(self._executor, "whole", None)
+        self._there[event.id] = machine = machine if whole is None else whole(machine)
+        self._see(machine)
+        record = self._now.cluster.machines.get(event.id)
+        if machine != known or record is None or record.drained:
+            _show(self._now, machine)
+            self._verdicts.clear()
 
     def _see(self, machine: MachineAdded) -> None:
         if self._seen.get(machine.id) != machine:
@@ -222,16 +231,13 @@ def _task(record: Any, work: Mapping[Hashable, Work]) -> Task:
 
 
 def _show(copy: Scheduler, machine: MachineAdded) -> None:
-    known = copy.cluster.machines.get(machine.id)
-    if known is not None and not known.failed:
-        capacity, labels = machine.capacity, machine.labels
-        _apply(copy, MachineUpdated(machine.id, capacity, machine.rack, labels, machine.slots, machine.taints))
-    else:
-        _apply(copy, machine)
+    """Describe a machine to a copy, where nothing runs; what it had before does not count."""
+    gone = [MachineRemoved(machine.id)] if machine.id in copy.cluster.machines else []
+    _apply(copy, *gone, machine)
 
 
-def _apply(copy: Scheduler, event: Event) -> None:
+def _apply(copy: Scheduler, *events: Event) -> None:
     try:
-        copy.apply(event)
+        copy.apply(*events)
     except FlowschedError:  # the driver's scheduler refuses it as well, and logs that
         pass
