@@ -146,15 +146,14 @@ class Outlook:
             name = key if gang is None else key[1]
             waits.add(name)
             since = self._since.setdefault(name, now)
-            tasks = [one for one in those() if one.id in work]
             if now >= since + patience:
                 said = why() if never else f"no machine that could run it has been there for {patience:g} s"
-                given_up += [(work[one.id], NeverRunsError(said)) for one in tasks]
+                given_up += [(work[one.id], NeverRunsError(said)) for one in those() if one.id in work]
                 continue
-            if since == now and tasks:
+            self.due = min(self.due, since + patience)
+            if since == now and (tasks := [one for one in those() if one.id in work]):
                 more = f" and {len(tasks) - 1} others" if len(tasks) > 1 else ""
                 LOGGER.warning("task %r%s: no machine that could run it is there; %g s are waited for one", tasks[0].id, more, patience)  # fmt: skip
-            self.due = min(self.due, since + patience)
         self._since = {name: since for name, since in self._since.items() if name in waits}
         return given_up
 
