@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from typing import Any
 
@@ -118,6 +119,29 @@ def test_a_part_of_a_description_leaves_the_rest_as_it_is() -> None:
         assert given == never, (seed, given ^ never)
         found += 0 < len(never) < 8
     assert found >= 30
+
+
+@pytest.mark.parametrize("seconds", [None, 10])
+def test_accounts_of_a_share_provider_are_the_schedulers_own(seconds: int | None) -> None:
+    share = fs.SequenceShare(seconds=seconds)
+    sched = fs.Scheduler(fs.Policy(fairness=fs.Fairness(share)), resources=("cpu",))
+    outlook = Outlook(sched, FakeExecutor(), 10.0, False)
+    for machine in (fs.MachineAdded("a", {"cpu": 4}), fs.MachineAdded("b", {"cpu": 1})):
+        sched.apply(machine)
+        outlook.note(machine)
+    job = fs.JobSubmitted("j", [fs.Task(i, {"cpu": 2}) for i in range(3)], user="u")
+    large = fs.JobSubmitted("large", [fs.Task("large", {"cpu": 5})], user="u")
+    work = {task.id: Work(task.id, None, lambda *_: None) for task in (*job.tasks, *large.tasks)}
+    for one in (job, large):
+        sched.apply(one)
+        outlook.expect([work[task.id] for task in one.tasks], one.tasks)
+    sched.commit(sched.schedule(1.0))
+    assert share.deployment is not None
+    before = copy.deepcopy(vars(share))
+    assert [one.task for one, _ in outlook.hopeless(work, 2.0)] == ["large"]
+    accounts, then = share.deployment, before.pop("deployment")
+    assert {name: value for name, value in vars(share).items() if name != "deployment"} == before
+    assert accounts.users == then.users and accounts.ledger.net().tolist() == then.ledger.net().tolist()
 
 
 def cluster(**machines: float) -> FakeExecutor:

@@ -68,7 +68,8 @@ class Outlook:
     def __init__(self, scheduler: Scheduler, executor: Executor, patience: float | None, elastic: bool) -> None:
         self._scheduler, self._executor, self._patience, self._elastic = scheduler, executor, patience, elastic
         resources = scheduler.cluster.resources
-        self._now, self._ever = (Scheduler(scheduler.policy, resources) for _ in range(2))
+        policy = replace(scheduler.policy, fairness=None)  # a share provider keeps the accounts of one scheduler
+        self._now, self._ever = (Scheduler(policy, resources) for _ in range(2))
         self._there: dict[Hashable, MachineAdded] = {}  # neither gone nor failed
         self._seen: dict[Hashable, MachineAdded] = {}
         self._verdicts: dict[Any, int] = {}
