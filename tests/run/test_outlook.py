@@ -144,6 +144,31 @@ def test_accounts_of_a_share_provider_are_the_schedulers_own(seconds: int | None
     assert accounts.users == then.users and accounts.ledger.net().tolist() == then.ledger.net().tolist()
 
 
+@pytest.mark.parametrize("over", ["user", "job"])
+def test_a_quota_is_that_of_the_claimant(over: Any) -> None:
+    """The same class waits for several claimants: what is above the quota of one never runs, and the others wait."""
+    amounts = {None: {"cpu": 3}, "ann": {"cpu": 64}, "bob": {"cpu": 4}}
+    policy = fs.Policy(quotas=fs.Quotas(amounts, over=over, default={"cpu": 2}))
+    sched = fs.Scheduler(policy, resources=("cpu",))
+    outlook, work = Outlook(sched, FakeExecutor(), 10.0, False), dict[Any, Work]()
+    for event in (fs.MachineAdded("a", {"cpu": 4}), fs.MachineAdded("b", {"cpu": 4})):
+        sched.apply(event)
+        outlook.note(event)
+    for who in ("zoe", "ann", "bob"):
+        for gang in (None, 2):
+            id = who if gang is None else (who, gang)
+            job = fs.JobSubmitted(id, [fs.Task((who, gang, i), {"cpu": 4}) for i in range(2)], user=who, gang=gang)
+            work |= {task.id: Work(task.id, None, lambda *_: None) for task in job.tasks}
+            sched.apply(job)
+            outlook.expect([work[task.id] for task in job.tasks], job.tasks)
+    never = {one.task for one, _ in outlook.hopeless(work, 1.0)}
+    named = {
+        "user": {("zoe", None), ("zoe", 2), ("bob", 2)},
+        "job": {("zoe", None), ("zoe", 2), ("ann", 2), ("bob", 2)},
+    }
+    assert never == {(*kind, i) for kind in named[over] for i in range(2)}
+
+
 def cluster(**machines: float) -> FakeExecutor:
     executor = FakeExecutor()
     executor.machines = dict(machines)

@@ -1,8 +1,8 @@
 """Tasks that can never run: whether a machine will ever have room for one is tried on empty copies of the cluster.
 
-A copy is a scheduler of the same policy without tasks of its own.  So constraints, taints, slots, devices, racks and quotas
-count as they do in a round, and a gang fits if a round would start it.  One copy has the machines that take tasks now; the
-other one has all that were ever there, and those of which the executor says that they may come.
+A copy is a scheduler of the same policy, but for shares, without tasks of its own.  So constraints, taints, slots, devices,
+racks and quotas count as they do in a round, and a gang fits if a round would start it.  One copy has the machines that take
+tasks now; the other one has all that were ever there, and those of which the executor says that they may come.
 """
 
 from __future__ import annotations
@@ -162,12 +162,14 @@ class Outlook:
         self, work: Mapping[Hashable, Work]
     ) -> Iterator[tuple[Any, Callable[[], list[Task]], int | None, Callable[[], str]]]:
         """Yield what waits: classes of tasks, and gangs of which none runs, with a key, the tasks, the gang and the reason."""
-        cluster = self._scheduler.cluster
+        cluster, quotas = self._scheduler.cluster, self._scheduler.policy.quotas
         for cls, groups in list(cluster.waiting.items()):
-            if self._verdicts.get(cls) == _NOW:
-                continue
-            first = next(iter(next(iter(groups)).waiting)).id
-            yield cls, partial(_tasks_of, groups, work), None, partial(self._why, first)
+            parts = {None: groups} if quotas is None else _by_claimant(groups, quotas.over)
+            for who, those in parts.items():
+                if self._verdicts.get((cls, who)) == _NOW:
+                    continue
+                first = next(iter(next(iter(those)).waiting)).id
+                yield (cls, who), partial(_tasks_of, those, work), None, partial(self._why, first)
         for id in list(self._gangs):
             job = cluster.jobs.get(id)
             if job is None:
@@ -197,8 +199,9 @@ class Outlook:
         return _LATER if self._placed(self._ever, tried, gang) >= need else _NEVER
 
     def _placed(self, copy: Scheduler, tasks: Sequence[Task], gang: int | None) -> int:
-        """Return how many of some tasks a copy would start at once, if nothing else were there."""
-        job = JobSubmitted("trial", [replace(task, duration=None) for task in tasks], gang=gang)
+        """Return how many of some tasks of a job a copy would start at once, if nothing else were there."""
+        own = self._scheduler.cluster.tasks[tasks[0].id].group.job.job  # a quota is its user's, or its own
+        job = JobSubmitted(own.id, [replace(task, duration=None) for task in tasks], user=own.user, gang=gang)
         try:
             copy.apply(job)
         except FlowschedError:  # of a task that is not known as a whole
@@ -212,7 +215,15 @@ class Outlook:
                     return placed
             return 0
         finally:
-            copy.apply(JobRemoved("trial"))
+            copy.apply(JobRemoved(own.id))
+
+
+def _by_claimant(groups: Iterable[Group], over: str) -> dict[Hashable, list[Group]]:
+    parts: dict[Hashable, list[Group]] = {}
+    for group in groups:
+        job = group.job.job
+        parts.setdefault(job.user if over == "user" else job.id, []).append(group)
+    return parts
 
 
 def _tasks_of(those: Iterable[Group | JobRecord], work: Mapping[Hashable, Work]) -> list[Task]:
