@@ -82,7 +82,7 @@ def test_records_are_found_by_the_next_driver(tmp_path: Path) -> None:
     assert first.open() == []
     for run in runs:
         first.write(run, job=f"job {run.number}")
-    first.file(runs[0], "json.new").write_text('{"run"')  # what a kill leaves
+    first.file(runs[0], "json").with_name(".2.json.a.tmp").write_text('{"run"')  # what a kill leaves
     second = Folder(tmp_path / "folder", sync=False)
     with pytest.raises(fs.InputError, match="another driver"):
         second.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 from typing import Any
 
@@ -84,6 +85,88 @@ def test_what_never_fits_is_found_and_nothing_else(name: str) -> None:
         assert {one.task for one, _ in outlook.hopeless(work, 99.0)} == never
         found, waited = found + bool(never), waited + bool(later)
     assert found >= 10 and waited >= 3
+
+
+def test_a_part_of_a_description_leaves_the_rest_as_it_is() -> None:
+    """What updates leave out stays, whatever a machine went through before; one that is not there is not described by parts."""
+    found = 0
+    for seed in range(80):
+        draw = random.Random(seed)
+        sched = fs.Scheduler(resources=("cpu", "mem", "gpu"))
+        outlook, last = Outlook(sched, FakeExecutor(), 10.0, False), dict[int, fs.MachineAdded]()
+        for _ in range(draw.randint(1, 12)):
+            drawn = drawn_machine(draw, draw.randint(0, 2))
+            known = sched.cluster.machines.get(drawn.id)
+            event: Any = drawn
+            if known is not None and not known.failed:
+                names = draw.sample(["capacity", "labels", "slots"], draw.randint(0, 2))
+                part = fs.MachineUpdated(drawn.id, **{name: getattr(drawn, name) for name in names})
+                kinds = (fs.MachineDrained, fs.MachineFailed, fs.MachineRemoved)
+                event = part if draw.random() < 0.7 else draw.choice(kinds)(drawn.id)
+            elif draw.random() < 0.3:
+                outlook.note(fs.MachineUpdated(drawn.id, labels=drawn.labels))
+            sched.apply(event)
+            outlook.note(event)
+            if drawn.id in sched.cluster.machines:
+                now = sched.cluster.machines[drawn.id].machine
+                last[drawn.id] = fs.MachineAdded(now.id, now.capacity, labels=now.labels, slots=now.slots)
+        job = fs.JobSubmitted("j", [drawn_job(draw, i).tasks[0] for i in range(8)])
+        work = {task.id: Work(task.id, None, lambda *_: None) for task in job.tasks}
+        sched.apply(job)
+        outlook.expect(work.values(), job.tasks)
+        never = {task.id for task in job.tasks if not sum(room(machine, task) for machine in last.values())}
+        given = {one.task for one, _ in outlook.hopeless(work, 5.0)}
+        assert given == never, (seed, given ^ never)
+        found += 0 < len(never) < 8
+    assert found >= 30
+
+
+@pytest.mark.parametrize("seconds", [None, 10])
+def test_accounts_of_a_share_provider_are_the_schedulers_own(seconds: int | None) -> None:
+    share = fs.SequenceShare(seconds=seconds)
+    sched = fs.Scheduler(fs.Policy(fairness=fs.Fairness(share)), resources=("cpu",))
+    outlook = Outlook(sched, FakeExecutor(), 10.0, False)
+    for machine in (fs.MachineAdded("a", {"cpu": 4}), fs.MachineAdded("b", {"cpu": 1})):
+        sched.apply(machine)
+        outlook.note(machine)
+    job = fs.JobSubmitted("j", [fs.Task(i, {"cpu": 2}) for i in range(3)], user="u")
+    large = fs.JobSubmitted("large", [fs.Task("large", {"cpu": 5})], user="u")
+    work = {task.id: Work(task.id, None, lambda *_: None) for task in (*job.tasks, *large.tasks)}
+    for one in (job, large):
+        sched.apply(one)
+        outlook.expect([work[task.id] for task in one.tasks], one.tasks)
+    sched.commit(sched.schedule(1.0))
+    assert share.deployment is not None
+    before = copy.deepcopy(vars(share))
+    assert [one.task for one, _ in outlook.hopeless(work, 2.0)] == ["large"]
+    accounts, then = share.deployment, before.pop("deployment")
+    assert {name: value for name, value in vars(share).items() if name != "deployment"} == before
+    assert accounts.users == then.users and accounts.ledger.net().tolist() == then.ledger.net().tolist()
+
+
+@pytest.mark.parametrize("over", ["user", "job"])
+def test_a_quota_is_that_of_the_claimant(over: Any) -> None:
+    """The same class waits for several claimants: what is above the quota of one never runs, and the others wait."""
+    amounts = {None: {"cpu": 3}, "ann": {"cpu": 64}, "bob": {"cpu": 4}}
+    policy = fs.Policy(quotas=fs.Quotas(amounts, over=over, default={"cpu": 2}))
+    sched = fs.Scheduler(policy, resources=("cpu",))
+    outlook, work = Outlook(sched, FakeExecutor(), 10.0, False), dict[Any, Work]()
+    for event in (fs.MachineAdded("a", {"cpu": 4}), fs.MachineAdded("b", {"cpu": 4})):
+        sched.apply(event)
+        outlook.note(event)
+    for who in ("zoe", "ann", "bob"):
+        for gang in (None, 2):
+            id = who if gang is None else (who, gang)
+            job = fs.JobSubmitted(id, [fs.Task((who, gang, i), {"cpu": 4}) for i in range(2)], user=who, gang=gang)
+            work |= {task.id: Work(task.id, None, lambda *_: None) for task in job.tasks}
+            sched.apply(job)
+            outlook.expect([work[task.id] for task in job.tasks], job.tasks)
+    never = {one.task for one, _ in outlook.hopeless(work, 1.0)}
+    named = {
+        "user": {("zoe", None), ("zoe", 2), ("bob", 2)},
+        "job": {("zoe", None), ("zoe", 2), ("ann", 2), ("bob", 2)},
+    }
+    assert never == {(*kind, i) for kind in named[over] for i in range(2)}
 
 
 def cluster(**machines: float) -> FakeExecutor:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from flowsched.exceptions import InputError
 
-__all__ = ["identity", "read", "replace"]
+__all__ = ["clear", "identity", "read", "replace"]
 
 
-def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = None) -> None:
+def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = None, *, sync: bool = True) -> None:
     """Write a file as a whole.
 
     Parameters
@@ -29,6 +29,8 @@ def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = 
         Text becomes UTF-8.
     mode : int, optional
         Permissions of the file; by default an old file keeps its own, and a new one has those that the umask leaves.
+    sync : bool
+        The contents are on the disk before they take their place, so they outlive a crash of the machine.
 
     Raises
     ------
@@ -40,7 +42,7 @@ def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = 
     try:
         old = target.stat().st_mode
     except FileNotFoundError:
-        old = stat.S_IFREG | (0o666 & ~_umask())
+        old = stat.S_IFREG | (0o666 & ~_umask() if mode is None else mode)
     if not stat.S_ISREG(old):
         target.write_bytes(raw)
         return
@@ -50,12 +52,19 @@ def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = 
             file.write(raw)
             file.flush()
             os.fchmod(handle, stat.S_IMODE(old) if mode is None else mode)
-            os.fsync(handle)
+            if sync:
+                os.fsync(handle)
         os.replace(beside, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(beside)
         raise
+
+
+def clear(folder: Path) -> None:
+    """Remove what calls of `replace` that were cut off have left in a folder."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str], most: int) -> bytes:

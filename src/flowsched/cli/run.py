@@ -212,7 +212,7 @@ class _Session:
         self._jobs, self._words, self._state = jobs, words, state
         self._patience, self._elastic = patience, elastic
         self._job_of = {task: job for job in jobs.jobs for task in job.commands}
-        self._refused: dict[Hashable, str] = {}
+        self._cancelled: set[Hashable] = set()  # since another task of their gang failed
         self._ended: IO[str] | None = None
         self._driver: Driver | None = None
         self._stop = asyncio.Event()
@@ -364,12 +364,9 @@ class _Session:
         for job in self._jobs.jobs:
             if job.submitted.gang is not None and any(self.ends.get(task) for task in job.commands):
                 for task in job.commands:
-                    if task not in self.ends and task not in self._refused:
-                        self._refuse(driver, task, "another task of its gang failed")
-
-    def _refuse(self, driver: Driver, task: Hashable, why: str) -> None:
-        self._refused[task] = why
-        driver.cancel(task)
+                    if task not in self.ends and task not in self._cancelled:
+                        self._cancelled.add(task)
+                        driver.cancel(task)
 
     def _interrupt(self, number: int) -> None:
         if self.interrupted and isinstance(self._executor, LocalExecutor):
@@ -379,13 +376,11 @@ class _Session:
 
     def _note(self, task: Hashable, value: Any, error: BaseException | None) -> None:
         """Take note of the end of a task."""
-        said = (
-            ""
-            if error is None
-            else self._refused.get(task, "")
-            if isinstance(error, TaskCancelledError)
-            else str(error).strip().rpartition("\n")[2]  # the point of a traceback
-        )
+        said = ""
+        if isinstance(error, TaskCancelledError):
+            said = "another task of its gang failed" if task in self._cancelled else ""
+        elif error is not None:
+            said = str(error).strip().rpartition("\n")[2]  # the point of a traceback
         said = said or ("" if error is None else type(error).__name__)
         self.ends[task] = said
         if self._ended is not None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from flowsched.boundary import private
+from flowsched.boundary import files, private
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import (
     MachineAdded,
@@ -285,19 +285,12 @@ class Folder:
         self._lock = FolderLock.take(self.path)
         if self._lock is None:
             raise InputError(f"folder: another driver uses {self.path}")
-        for path in self.path.glob("*.json.new"):  # what a driver that was killed had not written whole
-            path.unlink()
+        files.clear(self.path)
         return [recorded(path.read_text()) for path in sorted(self.path.glob("*.json"))]
 
     def write(self, run: Run, **more: Any) -> None:
         """Put a run on record, as a whole or not at all."""
-        new = self.file(run, "json.new")
-        with open(new, "w", opener=private.opener) as file:
-            file.write(record(run, **more))
-            if self._sync:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(new, self.file(run, "json"))
+        files.replace(self.file(run, "json"), record(run, **more), private.MODE, sync=self._sync)
 
     def remove(self, run: Run) -> None:
         """Remove the record of a run."""

@@ -47,7 +47,7 @@ from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.ahead import Ahead
-from flowsched.run.executor import Ended, Executor, Failed, Left, Run, Started, Told
+from flowsched.run.executor import Ended, Executor, Failed, Left, Run, Started, Told, given
 from flowsched.run.outlook import Outlook
 from flowsched.run.runs import LOGGER, Runs
 from flowsched.run.unfit import Unfit
@@ -55,8 +55,6 @@ from flowsched.run.work import Active, TaskCancelledError, TaskLostError, Work
 from flowsched.scheduler import Scheduler
 
 __all__ = ["Dispatcher"]
-
-_DESCRIPTION = ("capacity", "rack", "labels", "slots", "taints")
 
 QUIET = 0.05
 """Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
@@ -299,9 +297,8 @@ class Dispatcher:
         """
         machine, there = event.id, self.scheduler.cluster.machines
         if machine in self.refused and isinstance(event, MachineUpdated):
-            given = {name: told for name in _DESCRIPTION if (told := getattr(event, name)) is not None}
-            event = replace(self.refused[machine][0], **given)
-        parts = {name: getattr(event, name) for name in _DESCRIPTION}
+            event = replace(self.refused[machine][0], **given(event))
+        parts = given(event)
         known = machine in there
         if known and not there[machine].failed:
             event = MachineUpdated(machine, **parts, time=event.time)
@@ -309,7 +306,7 @@ class Dispatcher:
             if event.capacity is None:
                 self.stats["stale"] += 1
                 return
-            event = MachineAdded(machine, **{k: v for k, v in parts.items() if v is not None}, time=event.time)
+            event = MachineAdded(machine, **parts, time=event.time)
         try:
             self._happened(event)
             self.refused.pop(machine, None)

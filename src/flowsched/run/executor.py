@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
+from flowsched.cluster.events import Event, JobSubmitted, MachineAdded, MachineUpdated
 
 __all__ = [
     "Away",
@@ -32,6 +32,7 @@ __all__ = [
     "Started",
     "Stopped",
     "Told",
+    "given",
 ]
 
 
@@ -124,6 +125,12 @@ class Broken:
 
 Told = Started | Left | Ended | Failed | Stopped | Broken | Event
 """What an executor tells; of the events, those of machines: they come, change, are drained, and go."""
+
+
+def given(event: MachineAdded | MachineUpdated) -> dict[str, Any]:
+    """Return the parts of a machine's description that an event gives; None leaves a part as it is."""
+    names = ("capacity", "rack", "labels", "slots", "taints")
+    return {name: told for name in names if (told := getattr(event, name)) is not None}
 
 
 class Executor(Protocol):

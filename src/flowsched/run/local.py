@@ -111,7 +111,7 @@ class LocalExecutor(Adapter[_Process]):
                 self._watch(process)
         for path in self._folder.path.iterdir():  # what a driver that was killed had not removed yet
             number, _, kind = path.name.partition(".")
-            if kind in ("status", "status.new") and number.isdigit() and int(number) not in self.held:
+            if kind == "status" and number.isdigit() and int(number) not in self.held:
                 path.unlink()
         return [process.run for process in self.held.values()]
 

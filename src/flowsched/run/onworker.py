@@ -116,12 +116,7 @@ def _attend(
             select.select([watched], [], [], GRACE)
     finally:  # its first process is not waited for yet, so its pid is its own
         os.close(watched)
-        while True:
-            try:
-                end([family])
-                break
-            except (TimeLimitError, OSError):  # a process that cannot be killed yet, or no descriptors are left
-                time.sleep(1.0)
+        _end(family)
         status = process.wait()
         with suppress(OSError):
             process.stdin.close()  # type: ignore[union-attr]
@@ -132,10 +127,14 @@ def _attend(
 
 def clear(name: str) -> None:
     """End what is left on this machine of a command whose worker has died; return when nothing is."""
+    _end(Family(0, 0, name))
+
+
+def _end(family: Family) -> None:
     while True:
         try:
-            return end([Family(0, 0, name)])
-        except (TimeLimitError, OSError):
+            return end([family])
+        except (TimeLimitError, OSError):  # a process that cannot be killed yet, or no descriptors are left
             time.sleep(1.0)
 
 

@@ -1,8 +1,8 @@
 """Tasks that can never run: whether a machine will ever have room for one is tried on empty copies of the cluster.
 
-A copy is a scheduler of the same policy without tasks of its own.  So constraints, taints, slots, devices, racks and quotas
-count as they do in a round, and a gang fits if a round would start it.  One copy has the machines that take tasks now; the
-other one has all that were ever there, and those of which the executor says that they may come.
+A copy is a scheduler of the same policy, but for shares, without tasks of its own.  So constraints, taints, slots, devices,
+racks and quotas count as they do in a round, and a gang fits if a round would start it.  One copy has the machines that take
+tasks now; the other one has all that were ever there, and those of which the executor says that they may come.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flowsched.cluster.events import (
 from flowsched.cluster.model import MICRO, Task
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.exceptions import FlowschedError
-from flowsched.run.executor import Executor
+from flowsched.run.executor import Executor, given
 from flowsched.run.runs import LOGGER
 from flowsched.run.work import NeverRunsError, Work
 from flowsched.scheduler import Scheduler
@@ -68,8 +68,9 @@ class Outlook:
     def __init__(self, scheduler: Scheduler, executor: Executor, patience: float | None, elastic: bool) -> None:
         self._scheduler, self._executor, self._patience, self._elastic = scheduler, executor, patience, elastic
         resources = scheduler.cluster.resources
-        self._now, self._ever = (Scheduler(scheduler.policy, resources) for _ in range(2))
-        self._up: dict[Hashable, MachineAdded] = {}
+        policy = replace(scheduler.policy, fairness=None)  # a share provider keeps the accounts of one scheduler
+        self._now, self._ever = (Scheduler(policy, resources) for _ in range(2))
+        self._there: dict[Hashable, MachineAdded] = {}  # neither gone nor failed
         self._seen: dict[Hashable, MachineAdded] = {}
         self._verdicts: dict[Any, int] = {}
         self._since: dict[Hashable, float] = {}
@@ -81,19 +82,28 @@ class Outlook:
         """Take note of an event of a machine."""
         if self._patience is None:
             return
-        if isinstance(event, MachineAdded | MachineUpdated) and event.capacity is not None:
-            parts = (event.capacity, event.rack, event.labels or {}, event.slots, event.taints or ())
-            machine, whole = MachineAdded(event.id, *parts), getattr(self._executor, "whole", None)
-            machine = machine if whole is None else whole(machine)
-            if self._up.get(event.id) != machine:
-                self._up[event.id] = machine
-                _show(self._now, machine)
-                self._verdicts.clear()
-            self._see(machine)
-        elif isinstance(event, MachineUpdated | MachineDrained | MachineFailed | MachineRemoved):
-            self._up.pop(event.id, None)
+        if isinstance(event, MachineAdded | MachineUpdated):
+            self._describe(event)
+        elif isinstance(event, MachineDrained | MachineFailed | MachineRemoved):
+            if not isinstance(event, MachineDrained):
+                self._there.pop(event.id, None)
             self._verdicts.clear()
             _apply(self._now, event)
+
+    def _describe(self, event: MachineAdded | MachineUpdated) -> None:
+        known, parts = self._there.get(event.id), given(event)
+        if known is None and isinstance(event, MachineUpdated) and event.id in self._now.cluster.machines:
+            return  # it has failed, and comes back by `MachineAdded`
+        if known is None and "capacity" not in parts:
+            return
+        machine = MachineAdded(event.id, **parts) if known is None else replace(known, **parts)
+        whole = getattr(self._executor, "whole", None)
+        self._there[event.id] = machine = machine if whole is None else whole(machine)
+        self._see(machine)
+        record = self._now.cluster.machines.get(event.id)
+        if machine != known or record is None or record.drained:
+            _show(self._now, machine)
+            self._verdicts.clear()
 
     def _see(self, machine: MachineAdded) -> None:
         if self._seen.get(machine.id) != machine:
@@ -137,15 +147,14 @@ class Outlook:
             name = key if gang is None else key[1]
             waits.add(name)
             since = self._since.setdefault(name, now)
-            tasks = [one for one in those() if one.id in work]
             if now >= since + patience:
                 said = why() if never else f"no machine that could run it has been there for {patience:g} s"
-                given_up += [(work[one.id], NeverRunsError(said)) for one in tasks]
+                given_up += [(work[one.id], NeverRunsError(said)) for one in those() if one.id in work]
                 continue
-            if since == now and tasks:
+            self.due = min(self.due, since + patience)
+            if since == now and (tasks := [one for one in those() if one.id in work]):
                 more = f" and {len(tasks) - 1} others" if len(tasks) > 1 else ""
                 LOGGER.warning("task %r%s: no machine that could run it is there; %g s are waited for one", tasks[0].id, more, patience)  # fmt: skip
-            self.due = min(self.due, since + patience)
         self._since = {name: since for name, since in self._since.items() if name in waits}
         return given_up
 
@@ -153,12 +162,14 @@ class Outlook:
         self, work: Mapping[Hashable, Work]
     ) -> Iterator[tuple[Any, Callable[[], list[Task]], int | None, Callable[[], str]]]:
         """Yield what waits: classes of tasks, and gangs of which none runs, with a key, the tasks, the gang and the reason."""
-        cluster = self._scheduler.cluster
+        cluster, quotas = self._scheduler.cluster, self._scheduler.policy.quotas
         for cls, groups in list(cluster.waiting.items()):
-            if self._verdicts.get(cls) == _NOW:
-                continue
-            first = next(iter(next(iter(groups)).waiting)).id
-            yield cls, partial(_tasks_of, groups, work), None, partial(self._why, first)
+            parts = {None: groups} if quotas is None else _by_claimant(groups, quotas.over)
+            for who, those in parts.items():
+                if self._verdicts.get((cls, who)) == _NOW:
+                    continue
+                first = next(iter(next(iter(those)).waiting)).id
+                yield (cls, who), partial(_tasks_of, those, work), None, partial(self._why, first)
         for id in list(self._gangs):
             job = cluster.jobs.get(id)
             if job is None:
@@ -188,8 +199,9 @@ class Outlook:
         return _LATER if self._placed(self._ever, tried, gang) >= need else _NEVER
 
     def _placed(self, copy: Scheduler, tasks: Sequence[Task], gang: int | None) -> int:
-        """Return how many of some tasks a copy would start at once, if nothing else were there."""
-        job = JobSubmitted("trial", [replace(task, duration=None) for task in tasks], gang=gang)
+        """Return how many of some tasks of a job a copy would start at once, if nothing else were there."""
+        own = self._scheduler.cluster.tasks[tasks[0].id].group.job.job  # a quota is its user's, or its own
+        job = JobSubmitted(own.id, [replace(task, duration=None) for task in tasks], user=own.user, gang=gang)
         try:
             copy.apply(job)
         except FlowschedError:  # of a task that is not known as a whole
@@ -203,7 +215,15 @@ class Outlook:
                     return placed
             return 0
         finally:
-            copy.apply(JobRemoved("trial"))
+            copy.apply(JobRemoved(own.id))
+
+
+def _by_claimant(groups: Iterable[Group], over: str) -> dict[Hashable, list[Group]]:
+    parts: dict[Hashable, list[Group]] = {}
+    for group in groups:
+        job = group.job.job
+        parts.setdefault(job.user if over == "user" else job.id, []).append(group)
+    return parts
 
 
 def _tasks_of(those: Iterable[Group | JobRecord], work: Mapping[Hashable, Work]) -> list[Task]:
@@ -222,16 +242,13 @@ def _task(record: Any, work: Mapping[Hashable, Work]) -> Task:
 
 
 def _show(copy: Scheduler, machine: MachineAdded) -> None:
-    known = copy.cluster.machines.get(machine.id)
-    if known is not None and not known.failed:
-        capacity, labels = machine.capacity, machine.labels
-        _apply(copy, MachineUpdated(machine.id, capacity, machine.rack, labels, machine.slots, machine.taints))
-    else:
-        _apply(copy, machine)
+    """Describe a machine to a copy, where nothing runs; what it had before does not count."""
+    gone = [MachineRemoved(machine.id)] if machine.id in copy.cluster.machines else []
+    _apply(copy, *gone, machine)
 
 
-def _apply(copy: Scheduler, event: Event) -> None:
+def _apply(copy: Scheduler, *events: Event) -> None:
     try:
-        copy.apply(event)
+        copy.apply(*events)
     except FlowschedError:  # the driver's scheduler refuses it as well, and logs that
         pass

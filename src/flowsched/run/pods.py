@@ -12,7 +12,7 @@ from typing import Any
 from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import Task
 from flowsched.run.adapter import record
-from flowsched.run.command import Command, outcome, script
+from flowsched.run.command import command_of, outcome, script
 from flowsched.run.executor import Ended, Failed, Run, Told
 from flowsched.run.kubeapi import KubernetesError
 
@@ -104,8 +104,8 @@ def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
     if isinstance(run.payload, Mapping):
         pod: dict[str, Any] = json.loads(json.dumps(run.payload))
     else:
-        command = run.payload if isinstance(run.payload, Command) else Command(run.payload)
-        text = script(Run(run.number, run.task, run.machine, payload=replace(command, output=None, errors=None)), _WHY)
+        command = replace(command_of(run), output=None, errors=None)  # they are in the log
+        text = script(replace(run, payload=command), _WHY)
         asks = {"cpu": f"{ceil(1000 * run.demand.get('cpu', 0))}m", "memory": f"{ceil(run.demand.get('mem', 0))}Mi"}
         gpus = {"nvidia.com/gpu": str(ceil(run.demand["gpu"]))} if run.demand.get("gpu") else {}
         share = {"requests": asks | gpus, "limits": gpus}

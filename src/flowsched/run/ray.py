@@ -37,8 +37,9 @@ _RAYS = {"cpu": "CPU", "gpu": "GPU", "mem": "memory"}
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Call(Held):
-    """A run, its task's result, the actor of a member of a gang, and the name of a command, by which it is found."""
+    """A run, what its task calls and its result, the actor of a member of a gang, and the name of a command, by which it is found."""
 
+    payload: Callable[[], Any]
     ref: Any = None
     actor: Any = None
     name: str = ""
@@ -112,7 +113,7 @@ class RayExecutor(Adapter[_Call]):
             raise InputError(f"task {run.task!r}: a callable or a Command expected, got {run.payload!r}")
         name = "" if command is None else f"flowsched-{self._life}-{run.number}"
         payload = run.payload if command is None else partial(command.call, name)
-        call = self.held[run.number] = _Call(run, name=name)
+        call = self.held[run.number] = _Call(run, payload=payload, name=name)
         if run.gang is None:
             call.ref = self._pinned(self._call, run.machine, name=str(run.task), **_asked(run)).remote(payload)
             self.later(self._watch(call))
@@ -127,10 +128,8 @@ class RayExecutor(Adapter[_Call]):
         calls = self._gangs.pop(gang)
         await asyncio.gather(*(call.actor.up.remote() for call in calls), return_exceptions=True)
         for call in calls:
-            command = command_in(call.run.payload)
-            payload = call.run.payload if command is None else partial(command.call, call.name)
             try:
-                call.ref = call.actor.call.remote(payload)
+                call.ref = call.actor.call.remote(call.payload)
             except Exception as error:  # its call cannot be pickled
                 self.finish(call, Failed(call.run.number, error))
             else:

@@ -161,8 +161,6 @@ class SlurmExecutor(Adapter[_Job]):
         if not name.exists():
             files.replace(name, f"flowsched-{uuid4().hex}", private.MODE)
         self._name = name.read_text()
-        for path in self._folder.path.glob(".*.tmp"):  # what a driver that was killed had not written whole
-            path.unlink()
         for run, record in records:
             members = {key: record[key] for key in ("member", "members") if key in record}
             self.held[run.number] = _Job(run, id=record["job"], **members)

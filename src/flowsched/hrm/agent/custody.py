@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from flowsched.boundary import control_groups, private
+from flowsched.boundary import control_groups, files, private
 from flowsched.exceptions import InputError
 from flowsched.hrm.agent.folder_lock import FolderLock
 from flowsched.hrm.agent.processes import Family, boot_id, end
@@ -94,17 +94,12 @@ class Custody:
             "token": family.token,
             "group": None if group is None else str(group),
         }
-        path = self.folder / f"{family.token}.json"
         # A record that was not completed is of a process that was not released.
-        with open(path.with_suffix(".new"), "w", opener=private.opener) as file:
-            file.write(json.dumps(record))
-        os.replace(path.with_suffix(".new"), path)
+        files.replace(self.folder / f"{family.token}.json", json.dumps(record), private.MODE, sync=False)
 
     def remove(self, family: Family) -> None:
         """Remove the record of a container whose processes have ended."""
-        for suffix in (".json", ".new"):
-            with suppress(FileNotFoundError):
-                (self.folder / f"{family.token}{suffix}").unlink()
+        (self.folder / f"{family.token}.json").unlink(missing_ok=True)
 
     def families(self) -> list[Family]:
         """Return the recorded families."""
@@ -130,8 +125,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _remove(folder: Path) -> None:
-    for path in folder.iterdir():
-        if path.suffix in (".json", ".new"):
-            path.unlink(missing_ok=True)
+    for path in folder.glob("*.json"):
+        path.unlink(missing_ok=True)
+    files.clear(folder)
     with suppress(OSError):
         folder.rmdir()

@@ -96,11 +96,10 @@ class Store:
 
     def __init__(self, url: str = "sqlite://", patience: float = 60.0) -> None:
         number("patience", patience, 0, finite=False)
+        address("url", url)
         try:
-            parsed = sa.make_url(address("url", url))
-        except (sa.exc.ArgumentError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
+            parsed = sa.make_url(url)
+        except (sa.exc.ArgumentError, ValueError):
             raise InputError(f"url: an address of a database expected, got {quoted(url)}") from None
         self.url = url
         self.patience = patience
