@@ -406,6 +406,19 @@ def test_a_refusal_for_want_of_an_unknown_resource_is_refused(other: object) -> 
         fgm_audit(rule, fine.cluster)
 
 
+@pytest.mark.parametrize(("level", "said"), [(-7, "level"), (5, "level"), (2, "compression")])
+def test_levels_of_machines_that_do_not_exist_or_contradict_are_refused(level: int, said: str) -> None:
+    """At such a level victims were chosen for a task that then did not fit."""
+    fine = FineGrained(fs.Scheduler(resources=("cpu",)))
+    fine.apply(fs.MachineAdded("m", {"cpu": 2}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    fine.commit(fine.schedule(0.0))
+    rule = fine.cluster.inventory.rule
+    fgm_audit(rule, fine.cluster)
+    rule._level[0] = level
+    with pytest.raises(fs.FlowschedError, match=said):
+        fgm_audit(rule, fine.cluster)
+
+
 @pytest.mark.parametrize("points", [0, 2**40, 1.5, None])
 def test_estimates_at_more_points_than_there_can_be_are_refused(points: object) -> None:
     fine = FineGrained(fs.Scheduler(resources=("cpu",)))

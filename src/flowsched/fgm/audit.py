@@ -9,6 +9,7 @@ import numpy as np
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError
+from flowsched.fgm.adjust import Level
 from flowsched.fgm.estimate import MOST_POINTS
 from flowsched.fgm.needs import Needs
 from flowsched.fgm.rule import LATE, Refused, StageRule
@@ -43,6 +44,8 @@ def audit(rule: Any, cluster: Cluster) -> None:
     _must(lines.available.shape[1:] == lines.reach.shape[1:] == (slots, resources), "timelines of other resources")
     _must(forecast.foreign.shape[1] == lines.soft.shape[0] == lines.limit.shape[0] == resources, "other resources")
     _must(len(rule._level) == len(rule._seen), "levels of other machines")
+    _must(np.isin(rule._level, list(Level)).all(), "a level that does not exist")
+    _must(np.array_equal(forecast.compress, rule._level == Level.COMPRESSED), "compression at another level")
     tasks = forecast._turn, forecast._entry, forecast._stage, forecast._left, forecast._grace, forecast._begun
     _must(len({len(array) for array in tasks}) == 1, "tasks are counted in several ways")
     members = np.array([task for tasks in forecast._members.values() for task in tasks], np.int64)
