@@ -68,6 +68,7 @@ def _must(holds: Any, what: str) -> None:
 def _stages(rule: StageRule) -> None:
     catalog, resources = rule.forecast.catalog, len(rule._cluster.resources.names)
     stock = catalog.stock
+    _must(stock._resources == resources, "stages of other resources")
     for stages in stock._stages:
         _whole(stages, resources)
     known, stock._classes = stock._classes, None
