@@ -255,6 +255,7 @@ MALFORMED = {
     "a log cut short": ("x.json", '[{"jobid": "a", "submitted_time": "2017-10-07 01:00:00", "attempts": []}', "line 1: ',' or ']' expected"),
     "only an end before its start": ("x.csv", "j,t,1.0,Terminated,20.0,10.0,600.0,1,50.0,T4\n", "no task that ran"),
     "another document": ("x.json", '{"name": "own",\n "workflow": {"tasks": []}}', "in none of the known formats"),
+    "rows in an array": ("x.json", '[{"arrival": 0, "duration": 5, "cpu": 1}]', "in none of the known formats"),
     "another array": ("x.json", '[{"start": 0,\n "length": 5}]', "in none of the known formats"),
     "a long document": ("x.json", '{"tasks": [\n' + '{"id": 1},\n' * 9000 + "{}]}", "in none of the known formats"),
     "a broken document": ("x.json", '{"name": "own",\n "workflow": {"tasks": }}', "line 1, column 16: not JSON"),

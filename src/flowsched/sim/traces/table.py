@@ -268,7 +268,7 @@ def _read_csv(source: TraceSource, options: TraceOptions) -> Trace:
 
 
 def _jsonl_recognises(source: TraceSource) -> bool:
-    return bool({"task", "arrival", "machine", "trace"} & {*source.record})
+    return source.line.startswith("{") and bool({"task", "arrival", "machine", "trace"} & {*source.record})
 
 
 def _read_jsonl(source: TraceSource, options: TraceOptions) -> Trace:
