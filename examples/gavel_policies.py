@@ -29,7 +29,7 @@ def able(throughputs: Table, scale_factors: Mapping[Hashable, int], cluster_spec
 class MaxMinFairness:
     """Max-min fairness in throughput by water filling, as `MaxMinFairnessWaterFillingPolicyWithPerf`.
 
-    A job's throughput counts in relation to that under equal shares, per priority weight and times its scale factor.
+    The throughput of a job is relative to that under equal shares, divided by its priority weight, times its scale factor.
     """
 
     name = "MaxMinFairness_Flowsched"
