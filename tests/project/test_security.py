@@ -170,7 +170,7 @@ def test_files_that_commands_write(tmp_path: Path, begun: list[subprocess.Popen[
             }  # fmt: skip
             assert mode & 0o777 in modes, (str(path), oct(mode))
     assert listens.pop("serve") == {f"0100007F:{port:04X}"} and not any(listens.values())
-    assert [row[0] for row in table("What listens")] == ["`flowsched serve`"]
+    assert [row[0] for row in table("Listening")] == ["`flowsched serve`"]
 
 
 def test_files_on_a_host(tmp_path: Path, no_umask: None) -> None:

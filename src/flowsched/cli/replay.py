@@ -42,10 +42,10 @@ _SHOWN = 20
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
-    """Make all rounds of a journal (or snapshot) again, and report those that differ.
+    """Repeat all rounds of a journal (or snapshot), and report those that differ.
 
-    The journal is only read. Compared are tasks preempted, migrated and placed with machines and devices, costs, and the
-    reasons of waiting tasks. A round that ran into its time limit may differ; it is shown, too.
+    The journal is only read. The comparison covers preempted, migrated and placed tasks with machines and devices, costs,
+    and the reasons of waiting tasks. A round that ran into its time limit may differ; it is shown, too.
 
     \b
     Examples:
@@ -54,7 +54,7 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
 
     \b
     Exit status:
-      0    every round is the same, but for time limits
+      0    every round is the same, except for time limits
       1    a round differs
       2    the command line is wrong
       3    the file cannot be read: it is damaged, or another policy is needed
