@@ -51,6 +51,7 @@ def cells(notebook: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.long
 def test_notebook(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Jupyter: the cells are run in order, and share their names."""
     monkeypatch.setenv("MPLBACKEND", "Agg")
