@@ -268,6 +268,7 @@ def test_what_a_comparison_refuses(run: Run, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_ctrl_c_gives_the_runs_that_were_done(tmp_path: Path) -> None:
     """The second scheduler never ends; its process goes with the command."""
     (tmp_path / "endless.py").write_text(

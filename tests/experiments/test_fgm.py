@@ -67,6 +67,7 @@ def test_a_small_run_ends_and_is_the_same_again(scheduler: str) -> None:
 
 
 @pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.long
 def test_every_setting_tells_the_order_of_the_baselines(monkeypatch: pytest.MonkeyPatch, quick: bool) -> None:
     """The source's order stands beside each; jobs of one size have a second seed in a full run."""
     taken = dict(zip((GREEDY, FLOW, "DRF", "FIFO", "Capacity", "Fair"), (6.0, 7.0, 8.0, 10.0, 10.5, 14.0), strict=True))

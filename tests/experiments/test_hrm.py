@@ -59,6 +59,7 @@ def test_a_recorded_input_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_processes_share_the_cores_of_this_machine() -> None:
     rows = _PROCESSES(True, [])
     assert [row.setting.split(", ")[1] for row in rows] == ["1 at once", "2 at once", "3 at once"] * 2
@@ -66,6 +67,7 @@ def test_processes_share_the_cores_of_this_machine() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_interference_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     rows = _INTERFERENCE(True, notes)
@@ -77,6 +79,7 @@ def test_interference_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_the_use_of_cores_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figure 12 and Table 1: by a core that stands for the GPU, whatever one core does."""
     pytest.importorskip("psutil")
@@ -101,6 +104,7 @@ def test_a_process_that_does_not_start_ends_the_measurement(monkeypatch: pytest.
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_a_stream_alone_is_measured() -> None:
     (row,) = _ALONE(True)
     assert row.value and row.baseline and row.note.startswith("measured")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import effort
 
 from flowsched import JobSubmitted, MachineAdded, Task, TaskCompleted
 from flowsched.experiments import sirius as experiment
@@ -37,7 +38,7 @@ def test_speeds() -> None:
     assert Kind("g", (1, 1), off_gpu=1 / 3).speed("rack1") == Kind("c", (1, 1)).speed("rack2") == 1.0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(4, 20)))
 def test_rates_are_max_min_fair(seed: int) -> None:
     """No link carries more than it can; what does not get all that it wants has the largest rate on a full link."""
     rng = np.random.default_rng(seed)
@@ -109,7 +110,7 @@ def _price(task: Task, machine: int, per: float) -> float:
     return (CORE * (sum(data.values()) - near) + RACK * (near - here)) / per
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(effort(5, 25)))
 def test_firmament_finds_the_cheapest_of_all_assignments(seed: int) -> None:
     """Brute force over every way to place or not to place up to five tasks on four machines in two racks.
 

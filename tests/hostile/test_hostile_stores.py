@@ -181,6 +181,7 @@ def test_a_commit_whose_answer_is_lost_is_not_done_again_unless_that_is_harmless
     store.close()
 
 
+@pytest.mark.long
 def test_schedulers_outlive_restarts_of_the_server() -> None:
     with postgres_server() as server:
         place_all(server, effort(2, 12), effort(12, 60))
