@@ -49,6 +49,7 @@ def test_who_looks_at_memory_alone_contends_for_cpu() -> None:
     assert runs[0].large > 1.2 * max(runs[1].large, runs[2].large)
 
 
+@pytest.mark.long
 def test_without_its_parts_fgm_decides_as_drf() -> None:
     *_, last = ABLATIONS
     whole, without, drf = (run_case(Case(30), name, 0) for name in (GREEDY, f"{GREEDY}, {last}", "DRF"))

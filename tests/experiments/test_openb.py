@@ -46,6 +46,7 @@ def test_pods_are_drawn_until_the_next_would_pass_130_percent(data: Path) -> Non
     assert experiment._arrivals(pods, 4.0, 1) != experiment._arrivals(pods, 4.0, 2)
 
 
+@pytest.mark.long
 def test_every_setting_of_every_variant_is_measured_and_drawn(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from strategies import random_problem
 import flowsched as fs
 from flowsched.network.state import ARRAYS, NUMBERS
 
-CASES = effort(1_500, 60_000)
+CASES = effort(800, 60_000)
 WILD = (
     -(2**63),
     -(2**31),
