@@ -210,6 +210,7 @@ def test_a_stopped_agent_gives_its_tasks_back_and_another_runs_them(started: Clu
 
 
 @linux
+@pytest.mark.long
 def test_one_agent_serves_a_machine(started: Cluster) -> None:
     started.await_work(("agent", "m1"))
     second = started.run("agent", "--name", "m1")

@@ -164,6 +164,7 @@ def test_firmament_prefers_data_then_the_rack_then_waits() -> None:
     assert made.race <= min(made.seconds.values()) or made.race <= sum(made.seconds.values())
 
 
+@pytest.mark.long
 def test_network_schedulers_beat_random_by_less_traffic(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     jobs = fairness.jobs_of_load(fairness.BATCH, 5, 0.7, seed=1)
@@ -240,6 +241,7 @@ def test_job_sizes_of_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.long
 def test_cost_of_a_process_of_its_own() -> None:
     empty = overhead._measured("", 0, 0, 0, None)
     for kind in ("Sirius", overhead.SLOTS_ONLY, overhead.FILTER):
