@@ -23,7 +23,7 @@ MAKERS = [
     lambda: fs.Policy(backfill="easy", preemption=fs.PreemptionCost(0.5, 3.0)),
     lambda: fs.Policy(waiting=fs.WaitCost(first=3.0, patience=0.2)),
 ]
-SEEDS = effort(3, 100)
+SEEDS = effort(1, 100)
 
 
 def gain(rnd: fs.Round) -> tuple[int, ...]:
