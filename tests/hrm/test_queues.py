@@ -218,4 +218,4 @@ class StackedQueueMachine(RuleBasedStateMachine):
 
 
 TestStackedQueue = StackedQueueMachine.TestCase
-TestStackedQueue.settings = settings(max_examples=effort(25, 1000), stateful_step_count=40, deadline=None)
+TestStackedQueue.settings = settings(max_examples=effort(15, 1000), stateful_step_count=40, deadline=None)

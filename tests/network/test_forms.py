@@ -172,7 +172,7 @@ def of_network_through_dimacs(problem):
     return fs.read_dimacs(io.StringIO(text.getvalue()))
 
 
-@settings(max_examples=effort(20, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(problems())
 @pytest.mark.parametrize(
     "around",

@@ -50,34 +50,34 @@ def test_any_against_ortools(problem, algorithm):
 
 @algorithms
 @given(problem=feasible_problems())
-@settings(max_examples=effort(20, 350))
+@settings(max_examples=effort(15, 350))
 def test_feasible_against_networkx_simplex(problem, algorithm):
     judge(problem, oracles.optimum(problem, oracles.networkx), algorithm)
 
 
 @algorithms
 @given(problem=any_problems())
-@settings(max_examples=effort(20, 350))
+@settings(max_examples=effort(15, 350))
 def test_any_against_networkx_simplex(problem, algorithm):
     judge(problem, oracles.optimum(problem, oracles.networkx), algorithm)
 
 
 @algorithms
 @given(problem=feasible_problems(max_nodes=5, max_arcs=10))
-@settings(max_examples=effort(20, 150))
+@settings(max_examples=effort(15, 150))
 def test_feasible_against_networkx_capacity_scaling(problem, algorithm):
     judge(problem, oracles.optimum(problem, lambda p: oracles.networkx(p, "capacity_scaling")), algorithm)
 
 
 @algorithms
 @given(problem=tiny_problems())
-@settings(max_examples=effort(20, 150))
+@settings(max_examples=effort(15, 150))
 def test_tiny_against_brute_force(problem, algorithm):
     judge(problem, oracles.brute_force(problem), algorithm)
 
 
 @given(problem=tiny_problems())
-@settings(max_examples=effort(20, 150))
+@settings(max_examples=effort(15, 150))
 def test_oracles_agree(problem):
     answer = oracles.brute_force(problem)
     assert oracles.ortools(problem) == answer

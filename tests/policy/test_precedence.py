@@ -16,7 +16,7 @@ import flowsched as fs
 from flowsched.policy import PreferenceCost
 
 WAITING = fs.WaitCost(first=10.0, buckets=4)
-EXAMPLES = settings(max_examples=effort(25, 400), deadline=None)
+EXAMPLES = settings(max_examples=effort(15, 400), deadline=None)
 Jobs = list[tuple[int, int, float, tuple[str, ...]]]
 
 jobs_of_any_kind = st.lists(

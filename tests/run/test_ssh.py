@@ -416,7 +416,7 @@ class Answers:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 2))
-@settings(deadline=None, max_examples=effort(20, 2000))
+@settings(deadline=None, max_examples=effort(15, 2000))
 def test_an_answer_that_is_garbled_ends_no_run(seed: int, times: int) -> None:
     """Cut off, blank, or with lines that are others: it raises, or what runs there goes on until a whole answer says so."""
     draw = random.Random(seed)

@@ -25,7 +25,7 @@ from worlds import step
 import flowsched as fs
 
 DEMANDS = [{"cpu": 1.0}, {"cpu": 2.0, "mem": 3.0}, {"cpu": 3.0}, {"cpu": 1.0, "gpu": 0.4}, {"gpu": 1.0}, {"mem": 2.5}]
-EXAMPLES = settings(max_examples=effort(25, 400))
+EXAMPLES = settings(max_examples=effort(15, 400))
 CAPACITY = {"cpu": 4, "mem": 5, "gpu": 1}
 
 
