@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from effort import effort
 
 from flowsched.builder import Builder
 from flowsched.builder.racks import ANONYMOUS_RACK
@@ -183,7 +184,7 @@ def twin(cluster: Cluster) -> Cluster:
     return other
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(effort(3, 12)))
 def test_a_network_kept_up_to_date_is_worth_the_same_as_one_built_anew(seed: int) -> None:
     rng = random.Random(seed)
     sched = Scheduler(Policy(placement=(LoadCost(rng.choice(["spread", "pack"])),), waiting=WaitCost(first=3.0)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import step
@@ -169,7 +170,7 @@ def test_nonsense_is_refused_by_name(make, words: str) -> None:  # type: ignore[
         make()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(10, 200), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 0.3]))
 def test_random_histories(seed: int, part: float) -> None:
     """Whatever comes and goes: a certified optimum, never over capacity, nothing twice, everything placed that fits."""
@@ -258,7 +259,7 @@ def test_costs_by_amount_are_as_computed_by_hand() -> None:
     assert dict(sched.schedule(0.0).placements) == {"t": "a"}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=effort(15, 500))
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=7), st.integers(0, 4))
 def test_the_bytes_over_the_core_are_as_few_as_can_be(amounts: list[int], slots: int) -> None:
     """All data on one machine with few slots: those with the most data run there."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from itertools import chain
 
 import pytest
+from effort import effort
 from lives import POLICIES, Life
 
 import flowsched as fs
 from flowsched.builder import queues
 from flowsched.builder.queues import ClassQueue, is_plain
 
-SEEDS = 200 if os.environ.get("FLOWSCHED_FUZZ") else 12
+SEEDS = effort(12, 200)
 
 
 def check(sched: fs.Scheduler) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,7 +121,7 @@ def test_nonsense_is_refused_by_name(make, words: str) -> None:  # type: ignore[
         make()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(10, 200), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_random_histories_keep_the_peace(seed: int) -> None:
     """Against a count from scratch: nobody is where it may not be, and nobody waits who may start somewhere."""

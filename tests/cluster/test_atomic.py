@@ -122,7 +122,7 @@ def one_by_one(sched: fs.Scheduler, events: list[fs.Event]) -> tuple[int, str, s
     return None
 
 
-@pytest.mark.parametrize("seed", range(effort(12, 3000)))
+@pytest.mark.parametrize("seed", range(effort(4, 3000)))
 def test_all_or_none(seed: int, tmp_path: Path) -> None:
     telling, random = Telling(seed), Random(seed)
     journal = tmp_path / "journal" if seed % 4 == 0 else None

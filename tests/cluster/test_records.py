@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 
 import flowsched as fs
 from flowsched.cluster import Cluster
@@ -237,7 +238,7 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(effort(6, 30)))
 def test_machines_that_join_together_are_those_that_join_one_by_one(seed: int) -> None:
     draw = random.Random(seed)
     together, alone = Cluster(("cpu", "gpu")), Cluster(("cpu", "gpu"))
@@ -303,7 +304,7 @@ def _ends(draw: random.Random, cluster: Cluster, ids: list[tuple[int, int]]) -> 
     return events
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_tasks_that_are_done_together_are_those_that_are_done_one_by_one(seed: int) -> None:
     draw = random.Random(seed)
     jobs = [draw.randrange(1, 9) for _ in range(40)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 
 import flowsched as fs
 from flowsched.cluster.events import from_dict, to_dict
@@ -258,7 +259,7 @@ def life(seed: int, sched: fs.Scheduler) -> None:
         sched.commit(sched.schedule(float(i)))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(effort(3, 10)))
 def test_they_survive_journals_snapshots_exports_and_copies(seed: int, tmp_path: Path) -> None:
     path, policy = tmp_path / "journal", fs.Policy(placement=[fs.TaintCost(), fs.PreferenceCost(), fs.LoadCost()])
     sched = fs.Scheduler(policy, resources=("cpu",), journal=path)

@@ -49,7 +49,7 @@ def test_the_example_of_sirius() -> None:
     assert MaxMin()(claims([1, 9, 9], 9)).tolist() == [1, 4, 4]
 
 
-@settings(max_examples=effort(60, 1200))
+@settings(max_examples=effort(15, 1200))
 @given(TASKS, st.integers(0, 40))
 def test_max_min_and_batch_share_are_leximin(tasks: list[int], units: int) -> None:
     total = min(units, sum(tasks))
@@ -66,7 +66,7 @@ def test_max_min_and_batch_share_are_leximin(tasks: list[int], units: int) -> No
     assert all(batch >= np.minimum(units // len(tasks), tasks))  # A_j = floor(min(Q / K, N_j)) at least
 
 
-@settings(max_examples=effort(40, 800))
+@settings(max_examples=effort(15, 800))
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), min_size=1, max_size=5), st.integers(0, 60))
 def test_weighted_max_min_is_within_a_task_of_the_linear_program(users: list[tuple[int, int]], units: int) -> None:
     """Fix the smallest a / w as large as possible, then the next one, and so on: a chain of linear programs."""
@@ -121,7 +121,7 @@ def greedy_drf(c: Claims) -> list[int]:
     return share
 
 
-@settings(max_examples=effort(80, 1600))
+@settings(max_examples=effort(15, 1600))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.tuples(st.integers(0, 5), st.integers(1, 5)), st.integers(1, 3)),
@@ -164,7 +164,7 @@ def test_static_quotas() -> None:
 
 @pytest.mark.parametrize("provider", [MaxMin(), WeightedMaxMin(), BatchShare(), DRF()])
 @given(TASKS, st.integers(0, 50))
-@settings(max_examples=effort(30, 600))
+@settings(max_examples=effort(15, 600))
 def test_nobody_gets_more_than_it_has_or_less_than_need_be(
     provider: ShareProvider, tasks: list[int], units: int
 ) -> None:
@@ -191,7 +191,7 @@ def test_the_sequence_pays_back_over_rounds() -> None:
     assert provider(grown)[1] >= 8, "what runs goes on"
 
 
-@settings(max_examples=effort(60, 1200))
+@settings(max_examples=effort(15, 1200))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.integers(0, 5), st.integers(0, 6), st.booleans(), st.booleans()),
@@ -258,7 +258,7 @@ def test_bad_settings_are_named(make: object, message: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=effort(60, 2000), deadline=None)
+@settings(max_examples=effort(15, 2000), deadline=None)
 def test_even_shares_of_several_resources_are_dealt_task_by_task(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(1, 6)), int(rng.integers(1, 4))
@@ -324,7 +324,7 @@ def test_the_remaining_by_resources() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=effort(60, 2000), deadline=None)
+@settings(max_examples=effort(15, 2000), deadline=None)
 def test_the_remaining_is_dealt_task_by_task_from_what_each_really_holds(seed: int) -> None:
     """What runs may ask for more, or less, than what waits; amounts are whole numbers, so that ties are exact."""
     rng = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,7 +123,7 @@ tasks = st.builds(lambda demand, spec: Task("x", demand, spec), amounts, specs)
 machines = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.integers(0, 4), st.sampled_from([*MODELS, None])), min_size=1, max_size=5)  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(
     machines, st.lists(st.tuples(tasks, st.integers(1, 5)), min_size=1, max_size=5),
     st.lists(tasks, min_size=1, max_size=12), st.sampled_from([0.0, 0.5, 1.0]), st.randoms(use_true_random=False),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ import flowsched as fs
 from flowsched.policy import PreferenceCost
 
 WAITING = fs.WaitCost(first=10.0, buckets=4)
-EXAMPLES = settings(max_examples=400 if os.environ.get("FLOWSCHED_FUZZ") else 40, deadline=None)
+EXAMPLES = settings(max_examples=effort(15, 400), deadline=None)
 Jobs = list[tuple[int, int, float, tuple[str, ...]]]
 
 jobs_of_any_kind = st.lists(

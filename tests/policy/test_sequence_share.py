@@ -176,7 +176,7 @@ def test_tasks_that_are_all_alike_start_by_the_sequence(
         life.finish()
 
 
-@settings(max_examples=effort(40, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(
     beats=st.lists(
         st.tuples(st.integers(1, 60), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 12)), min_size=3, max_size=3)),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from math import inf
 from random import Random
 
 import pytest
+from effort import effort
 from lives import POLICIES, Life
 
 import flowsched as fs
@@ -23,7 +23,7 @@ MAKERS = [
     lambda: fs.Policy(backfill="easy", preemption=fs.PreemptionCost(0.5, 3.0)),
     lambda: fs.Policy(waiting=fs.WaitCost(first=3.0, patience=0.2)),
 ]
-SEEDS = 100 if os.environ.get("FLOWSCHED_FUZZ") else 3
+SEEDS = effort(1, 100)
 
 
 def gain(rnd: fs.Round) -> tuple[int, ...]:

@@ -222,7 +222,7 @@ def history(sched, seed: int, steps: int) -> Books:
     return books
 
 
-@settings(max_examples=effort(40, 3000))
+@settings(max_examples=effort(15, 3000))
 @given(seed=st.integers(0, 2**32))
 def test_books_hold_whatever_answers_do(seed: int) -> None:
     sched = fs.Scheduler()

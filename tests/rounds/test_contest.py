@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 import pytest
+from effort import effort
 
 import flowsched as fs
 from flowsched.builder.builder import Builder
@@ -73,7 +74,7 @@ def test_the_same_tasks_start_as_where_all_classes_are_tried(
         return found
 
     plain = contest.contest
-    for seed in range(5):
+    for seed in range(effort(2, 20)):
         with monkeypatch.context() as patch:
             patch.setattr("flowsched.rounds.admission.contest", counted)
             narrowed, _ = life(seed, policy)

@@ -233,7 +233,7 @@ POLICIES = [
 ]
 
 
-@settings(max_examples=effort(60, 3000))
+@settings(max_examples=effort(10, 3000))
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES), st.sampled_from(["plain", "fgm", "journal"]))
 def test_lives_with_failures(tmp_path_factory: pytest.TempPathFactory, seed: int, policy: fs.Policy, kind: str) -> None:
     random, model, specs = Random(seed), Model(), {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import POLICIES, Life
@@ -67,7 +68,7 @@ def test_a_task_that_moves_begins_a_run_and_one_that_stops_keeps_its_last() -> N
     assert moved.runs == {"x": 7, "y": 8}
 
 
-@settings(max_examples=25)
+@settings(max_examples=effort(8, 200))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES))
 def test_no_two_starts_share_a_run(seed: int, maker) -> None:
     """Over a life that goes on in a copy now and then, or in what a snapshot, a journal or an export gives back."""

@@ -142,7 +142,7 @@ def test_users_above_jobs() -> None:
     assert running(sched.schedule(1.0)) == {"u": 3, "v": 6}
 
 
-@settings(max_examples=effort(25, 600))
+@settings(max_examples=effort(15, 600))
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4)), min_size=1, max_size=5),
     st.integers(1, 20),
@@ -270,7 +270,7 @@ def test_nothing_changes_when_nothing_happens() -> None:
     assert rnd.stats.changes == 0
 
 
-@settings(max_examples=effort(25, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(st.data())
 def test_any_history_keeps_the_bounds(data: st.DataObject) -> None:
     """Random events and policies: never an exception, never a task beyond a hard share, and the flow is optimal."""

@@ -122,7 +122,7 @@ MAKERS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=effort(60, 3000))
+@settings(max_examples=effort(10, 3000))
 @given(st.integers(0, 2**32), st.sampled_from(MAKERS), st.booleans())
 def test_no_room_is_used_twice(tmp_path_factory: pytest.TempPathFactory, seed: int, maker, kept: bool) -> None:
     random = Random(seed)

@@ -55,7 +55,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, sched: Any) -> list[Told]:
     return found
 
 
-@settings(max_examples=effort(25, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), most=st.sampled_from([0, 1, 64]))
 def test_reasons_looked_at_late_are_those_of_their_round(seed: int, maker: Any, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -134,7 +134,7 @@ def test_a_round_names_no_task_of_a_class_for_which_nothing_has_changed() -> Non
         assert (sched.cluster.waiting_ids(cls) is before[cls]) == (cls is not started)
 
 
-@settings(max_examples=effort(25, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES))
 def test_racks_whose_arcs_changed_are_all_that_flow_enters(seed: int, maker: Any) -> None:
     flows = ClassArcs.flows

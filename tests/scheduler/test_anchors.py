@@ -7,7 +7,6 @@ round after a restart is warm).
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import threading
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import step
@@ -25,7 +25,7 @@ from worlds import step
 import flowsched as fs
 
 DEMANDS = [{"cpu": 1.0}, {"cpu": 2.0, "mem": 3.0}, {"cpu": 3.0}, {"cpu": 1.0, "gpu": 0.4}, {"gpu": 1.0}, {"mem": 2.5}]
-EXAMPLES = settings(max_examples=400 if os.environ.get("FLOWSCHED_FUZZ") else 25)
+EXAMPLES = settings(max_examples=effort(15, 400))
 CAPACITY = {"cpu": 4, "mem": 5, "gpu": 1}
 
 

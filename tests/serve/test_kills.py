@@ -92,6 +92,7 @@ class Past(threading.Thread):
                         yield from json.loads(body[1:])
 
 
+@pytest.mark.long
 def test_the_journal_has_what_was_acknowledged_once(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     journal, port = tmp_path / "journal", 0

@@ -45,6 +45,7 @@ def test_an_empty_cluster(served: Served, tmp_path: Path) -> None:
     assert "none yet: tell MachineAdded" in text and "no task waits" in text and TOKEN not in text
 
 
+@pytest.mark.long
 def test_waiting_tasks_with_their_reasons_and_a_failed_machine(served: Served, tmp_path: Path) -> None:
     client = served.client()
     after = client.tell(
@@ -63,6 +64,7 @@ def test_waiting_tasks_with_their_reasons_and_a_failed_machine(served: Served, t
     assert "1 up, 1 failed, 1 drained" in text and "down on 2" in text
 
 
+@pytest.mark.long
 def test_without_the_token_it_is_asked_for(served: Served, tmp_path: Path) -> None:
     for fragment in ("", "token=wrong"):
         text = seen(served, tmp_path, fragment)

@@ -48,19 +48,19 @@ def test_table_1() -> None:
     assert turns.position == 0
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, METHODS)
 def test_sequence_is_the_definition(quotas: list[int], method: str) -> None:
     assert sequence(quotas, method=method).tolist() == by_definition(quotas, method)
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS)
 def test_min_ratio_is_max_deficit_reversed(quotas: list[int]) -> None:
     assert sequence(quotas, method="min_ratio").tolist() == sequence(quotas)[::-1].tolist()
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(1, 5), METHODS)
 def test_a_common_divisor_repeats_the_period(quotas: list[int], times: int, method: str) -> None:
     assert (
@@ -70,7 +70,7 @@ def test_a_common_divisor_repeats_the_period(quotas: list[int], times: int, meth
 
 
 @pytest.mark.parametrize("table", [True, False])
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, METHODS, st.integers(0, 100), st.lists(st.integers(0, 40), max_size=6))
 def test_drawing_is_walking(table: bool, quotas: list[int], method: str, position: int, draws: list[int]) -> None:
     size = module._TABLE
@@ -87,7 +87,7 @@ def test_drawing_is_walking(table: bool, quotas: list[int], method: str, positio
     assert turns.position == (position + sum(draws)) % sum(quotas)
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(0, 60), st.integers(0, 60))
 def test_roll_back_undoes_draw(quotas: list[int], first: int, units: int) -> None:
     turns = DeploymentSequence(quotas)
@@ -112,7 +112,7 @@ def test_long_periods_are_never_written_out() -> None:
         sequence(quotas)
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(0, 80), st.integers(1, 9))
 def test_join_keeps_the_others_in_proportion(quotas: list[int], used: int, quota: int) -> None:
     turns = DeploymentSequence(quotas)
@@ -128,7 +128,7 @@ def test_join_keeps_the_others_in_proportion(quotas: list[int], used: int, quota
     assert rest.sum() + before + gained == sum(quotas) + quota
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(0, 80), st.integers(1, 9))
 def test_leave_takes_back_what_join_added(quotas: list[int], used: int, quota: int) -> None:
     turns = DeploymentSequence(quotas)

@@ -47,7 +47,7 @@ LOANS = st.lists(
 )
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(LOANS)
 def test_loans_add_up_without_chains(loans: list[tuple[int, int, int]]) -> None:
     ledger = Ledger(range(5))
@@ -92,7 +92,7 @@ def _by_the_source(r: int, idle: tuple[int, int], mu: float) -> tuple[int, int, 
     return returned, moved, r - moved
 
 
-@settings(max_examples=effort(200, 5000), deadline=None)
+@settings(max_examples=effort(15, 5000), deadline=None)
 @given(
     st.integers(0, 12),
     st.tuples(st.integers(0, 12), st.integers(0, 12)),
@@ -116,7 +116,7 @@ def test_a_borrower_that_owes_more_lends_nothing_beyond_its_damped_return() -> N
     assert (got.returned, got.moved, got.waits) == ({"m": 5}, {}, 15)
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(
     LOANS,
     st.lists(st.integers(0, 9), min_size=5, max_size=5),
@@ -154,7 +154,7 @@ def test_leaving_spreads_claims_in_proportion() -> None:
     assert ledger.debts() == {("c", "a"): 5, ("c", "b"): 1}
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(LOANS, st.integers(0, 4))
 def test_leaving_keeps_the_ledger_sound(loans: list[tuple[int, int, int]], who: int) -> None:
     ledger = Ledger(range(5))
@@ -198,7 +198,7 @@ def test_table_2() -> None:
         assert total.tolist() == cumulative
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(
     st.lists(st.integers(1, 8), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 20), st.lists(st.integers(0, 9), min_size=5, max_size=5)), max_size=15),
@@ -218,7 +218,7 @@ def test_heartbeats_conserve(quotas: list[int], beats: list[tuple[int, list[int]
         assert no_chains(sharing.ledger)
 
 
-@settings(max_examples=effort(30, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=2, max_size=4),
     st.lists(st.integers(0, 12), min_size=30, max_size=30),
@@ -334,7 +334,7 @@ TestComings = Comings.TestCase
 CLAIMS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=4)
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(CLAIMS, st.integers(0, 14))
 def test_water_fill_gives_to_who_has_least(claims: list[tuple[int, int, int]], units: int) -> None:
     ceiling, weight, least = (np.array(column) for column in zip(*claims, strict=True))
@@ -347,7 +347,7 @@ def test_water_fill_gives_to_who_has_least(claims: list[tuple[int, int, int]], u
     assert found.tolist() == share
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 14))
 def test_water_fill_is_leximin(ceiling: list[int], units: int) -> None:
     every = (one for one in itertools.product(*(range(c + 1) for c in ceiling)) if sum(one) == min(units, sum(ceiling)))
