@@ -83,13 +83,13 @@ class Gangs:
             most = sum(group.tasks - max(len(group.waiting) - max(room(group), 0), 0) for group in _groups(job))
             if most < job.gang_size and job not in self.out:
                 self.out[job] = None
-                self._leave_out(job, until_news=True)
+                self._leave_out(job, until_change=True)
 
-    def _leave_out(self, job: JobRecord, until_news: bool) -> None:
+    def _leave_out(self, job: JobRecord, until_change: bool) -> None:
         if self.builder.policy.fairness is not None and self._looked and job not in self._aside:
             self.note_bounds(job)
         for group in _groups(job):
-            self.scope.leave_out(group, until_news)
+            self.scope.leave_out(group, until_change)
 
     def note_bounds(self, job: JobRecord) -> None:
         """Remember what the shares let run of a gang that claims its part, see `Builder.entitles`."""
@@ -118,7 +118,7 @@ class Gangs:
             self._give_way(short, whole)
             return False
         for job in self._aside:  # until then it would be the same again
-            self._leave_out(job, until_news=True)
+            self._leave_out(job, until_change=True)
         broken = [job for job in touched if self._victims(job) and 0 < job.running < job.gang_size]
         for job in broken:
             self._stop(job)
@@ -159,7 +159,7 @@ class Gangs:
         alone = len(short) == 1
         for job in short[len(short) // 2 :]:
             self.out[job] = None
-            self._leave_out(job, until_news=alone)
+            self._leave_out(job, until_change=alone)
         if not alone:
             self._aside.update(dict.fromkeys(short[len(short) // 2 :]))
             return

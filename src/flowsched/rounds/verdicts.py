@@ -282,7 +282,7 @@ class Verdicts:
         prices = _NO_PRICES
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
-        tasks = [queue.told or queue.tasks for queue in queues]
+        tasks = [queue.cached or queue.tasks for queue in queues]
         started = np.array(taken() if outbid else (), np.int64)
         shapes = np.unique(scene.shapes.of_row[started])
         record = _Record(scene, tasks, sights, rows, patch, roomy, shapes, late, prices, held, limited)
