@@ -284,7 +284,7 @@ class Builder:
         return running + job.lacks <= most and job.running + job.lacks <= within
 
     def note_gangs(self, waiting: Sequence[JobRecord]) -> None:
-        """Remember which gangs wait at the end of a round."""
+        """Record the gangs that wait at the end of a round."""
         reservations = self.reservations
         reservations.short = dict.fromkeys(waiting)
         if reservations.vain:

@@ -132,7 +132,7 @@ class Claimants(Columns):
         self._users_claim, self._ids = users, None
 
     def lead_over_users(self) -> None:
-        """Where users claim, add a way over its user's node for every job."""
+        """Add a way over its user's node for every job, if users claim."""
         jobs = [job for job, index in self.index.items() if self._to_user[index] < 0] if self._users_claim else []
         if not jobs:
             return

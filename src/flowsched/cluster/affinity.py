@@ -86,7 +86,7 @@ class Affinity:
         return left
 
     def rack_rows(self, row: int) -> Collection[int]:
-        """Machines in the rack of this one, in the order in which they joined it."""
+        """Return the machines in the rack of this one, in the order in which they joined it."""
         return self._rows.get(self._rack.get(row), ())
 
     # -- classes ------------------------------------------------------------------------------------------------

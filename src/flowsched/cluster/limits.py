@@ -125,7 +125,7 @@ class Blockers:
         return ((DOWN, "down"), *resources, *others, *own)
 
     def wakes_of(self, mask: int) -> tuple[str, ...]:
-        """Kinds of events that may make room in the constraints of a mask."""
+        """Return the kinds of events that may make room in the constraints of a mask."""
         bit = self.first_constraint
         named = [kind for i, kinds in enumerate(self.wakes) if mask & bit << i for kind in kinds]
         return tuple(dict.fromkeys(named))

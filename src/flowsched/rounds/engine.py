@@ -57,7 +57,7 @@ class State:
 
 
 class RoundEngine:
-    """Decisions of rounds by min-cost flow.
+    """Engine that decides rounds by min-cost flow.
 
     Parameters
     ----------
