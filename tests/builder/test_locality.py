@@ -83,7 +83,7 @@ def test_costs_are_quincys() -> None:
     assert Policy().distance(0, 0) == 0
 
 
-def test_load_still_counts_beside_it() -> None:
+def test_load_still_counts_next_to_locality() -> None:
     """Weights decide: with much more on load, the loaded machine with the data is left."""
     for weight, there in ((0.05, False), (20.0, True)):
         sched = racks(Policy(locality=Locality(weight=weight)), slots=8)
@@ -132,7 +132,7 @@ def test_the_room_for_a_class_is_shared_by_all_ways_to_a_machine() -> None:
     assert sum(machine == (0, 0) for machine in placed.values()) == 2
 
 
-def test_tasks_of_one_job_with_other_data_are_told_apart() -> None:
+def test_tasks_of_one_job_with_different_data_are_distinguished() -> None:
     sched = racks()
     sched.apply(JobSubmitted("j", [Task(0, {"cpu": 1}, data={(0, 0): 1}), Task(1, {"cpu": 1}, data={(2, 0): 1})]))
     assert placements(sched) == {0: (0, 0), 1: (2, 0)}

@@ -1,4 +1,4 @@
-"""Compiled rules over pairs against NumPy: what has room, what it costs, and what the mirror holds after each update."""
+"""Compiled rules over pairs against NumPy: room, costs, and the mirror after each update."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ class _Mirror:
 @pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_who_gets_a_contested_machine(seed: int) -> None:
     gen = np.random.default_rng(seed)
-    told = 0
+    answered = 0
     for case in range(20):
         cluster = cluster_of(100 * seed + case)
         inventory = cluster.inventory
@@ -373,7 +373,7 @@ def test_who_gets_a_contested_machine(seed: int) -> None:
         asked = inventory, mirror, heads, classes, units, np.array(ends), row, 2.0
         found = _pairs.contest(*asked)
         assert found == pairs.contest(*asked)
-        told += found is not None
+        answered += found is not None
         mirror._cursor[classes] -= 1
         assert _pairs.contest(*asked) is None
         for wrong in (-1, len(inventory.demand)):
@@ -381,4 +381,4 @@ def test_who_gets_a_contested_machine(seed: int) -> None:
                 _pairs.contest(inventory, mirror, heads, classes + wrong * 100, units, np.array(ends), row, 2.0)
             with pytest.raises(IndexError):
                 _pairs.contest(inventory, mirror, heads, classes, units, np.array(ends), wrong * 10**6, 2.0)
-    assert told, "no case that can be told"
+    assert answered, "no case with a result to compare"

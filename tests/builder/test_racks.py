@@ -1,4 +1,4 @@
-"""Spread over racks: at most so many of a kind in one rack, by brute force on small clusters."""
+"""Spread over racks: a limit of tasks of one kind in a rack, by brute force on small clusters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def job(name: Any, count: int, most: int | None, priority: int = 0, **given: Any
 
 
 def in_racks(sched: fs.Scheduler) -> Counter[tuple[Any, Any]]:
-    """How many of each job run in each rack; a machine of no rack counts alone."""
+    """Number of running tasks by job and rack; a machine without a rack counts alone."""
     found: Counter[tuple[Any, Any]] = Counter()
     for task in sched.cluster.tasks.values():
         if task.place is not None:

@@ -132,8 +132,8 @@ def test_what_others_cannot_use_does_not_keep_them_from_their_share() -> None:
     assert {who: share.running for who, share in sched.schedule(4.0).shares.items()} == {"ann": 4, "bob": 4}
 
 
-def test_a_remainder_is_dealt_to_who_has_least() -> None:
-    """What no entitlement covers goes to the lowest; a fixed quota leaves it idle."""
+def test_a_remainder_goes_to_the_claimant_with_least() -> None:
+    """Room that no entitlement covers goes to the lowest claimant; a fixed quota leaves it idle."""
     for share, left in ((fs.MaxMin(), 0), (fs.DRF(), 0), (fs.StaticQuotas({}, default=1), 3)):
         sched = fs.Scheduler(fs.Policy(fairness=fs.Fairness(share, "user")), resources=("gpu",))
         sched.apply(fs.MachineAdded("m", {"gpu": 8}))

@@ -193,7 +193,7 @@ def test_what_cannot_be_is_refused_by_name(wrong: dict) -> None:
 
 @dataclass
 class Model:
-    """What is known of each task from events and commits: where it failed, how often, and until when it rests."""
+    """State of each task by events and commits: where it failed, how often, and the end of its rest."""
 
     failed_on: dict[str, list[str]] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)

@@ -48,7 +48,7 @@ POLICIES = [
 
 @dataclass
 class Book:
-    """What the test knows of a machine."""
+    """The test's record of a machine."""
 
     capacity: dict[str, float]
     labels: dict[str, str]
@@ -59,7 +59,7 @@ class Book:
 
 @dataclass
 class Note:
-    """What the test knows of a task."""
+    """The test's record of a task."""
 
     demand: dict[str, float]
     constraints: dict[str, tuple[str, ...]]

@@ -1,4 +1,4 @@
-"""The file of keys: a request counts as told exactly if its events have happened, whenever the service was killed."""
+"""The file of keys: a request counts exactly if its events have happened, whenever the service was killed."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_join_keeps_the_others_in_proportion(quotas: list[int], used: int, quota
     turns.join("new", quota)
     gained = turns.position - before if turns.position or not before else turns.total - before
     assert abs(gained - part * quota) <= Fraction(1, 2)
-    # To the end of the turn and one more: everybody gets its quota and what the turn still owed.
+    # To the end of the turn and one more: every user gets its quota and the rest of the turn.
     rest = turns.draw(turns.total - turns.position)
     assert turns.draw(turns.total).tolist() == [*quotas, quota]
     assert rest.sum() + before + gained == sum(quotas) + quota
@@ -130,13 +130,13 @@ def test_join_keeps_the_others_in_proportion(quotas: list[int], used: int, quota
 
 @settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(0, 80), st.integers(1, 9))
-def test_leave_takes_back_what_join_added(quotas: list[int], used: int, quota: int) -> None:
+def test_leave_reverses_join(quotas: list[int], used: int, quota: int) -> None:
     turns = DeploymentSequence(quotas)
     turns.draw(used)
     before = turns.position
     turns.join("new", quota)
     turns.leave("new")
-    # Rounding of the newcomer's part may move the position by what one of its units is worth to the others.
+    # Rounding of the newcomer's part may move the position by the worth of one of its units to the others.
     assert min(abs(turns.position - before), turns.total - abs(turns.position - before)) <= 1
     assert turns.draw(turns.total).tolist() == quotas
 
@@ -168,7 +168,7 @@ def test_names_do_not_matter(names: list[str]) -> None:
         (lambda: sequence([1 << 40, 1]), r"quotas\[0\]: 1099511627776 after division"),
         (lambda: DeploymentSequence([1]).draw(-1), "units: a whole number >= 0"),
         (lambda: DeploymentSequence([1]).draw(0.5), "units: a whole number >= 0"),
-        (lambda: DeploymentSequence({"A": 1}).join("A", 2), "'A' is already there"),
+        (lambda: DeploymentSequence({"A": 1}).join("A", 2), "'A' already exists"),
         (lambda: DeploymentSequence({"A": 1}).leave("B"), "unknown user 'B'"),
         (lambda: DeploymentSequence({"A": 1, "B": 0}).leave("A"), "the last one"),
     ],

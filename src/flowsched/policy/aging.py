@@ -1,4 +1,4 @@
-"""Aging: waiting grows dearer with age, in buckets, so that time alone touches a task a few times in its life."""
+"""Aging: the cost of waiting grows with age, in buckets, so that time alone changes a task's costs a few times in its life."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = ["WaitCost", "reached"]
 class WaitCost:
     """Geometric age buckets: [0, first), [first, first * factor), [first * factor, first * factor^2), ...
 
-    Within one priority, a task of an older bucket goes before one of a younger bucket whatever the load.
+    Within one priority, a task of an older bucket goes before one of a younger bucket at any load.
 
     Parameters
     ----------
     first : float
         End of the first bucket, in the time unit of the events.
     factor : float
-        Each further bucket ends at so many times the end of the one before it.
+        Ratio of the ends of two successive buckets.
     buckets : int
-        How many there are; the last one never ends.
+        Number of buckets; the last one never ends.
     reserve : int or None
-        From this bucket on, a machine is kept free for a task that fits nowhere, or several for a gang (see
-        `flowsched.builder.reservations`), so that smaller ones cannot starve it; None for never.
+        From this bucket on, a machine is kept free for a task that fits on no machine, or several for a gang (see
+        `flowsched.builder.reservations`), so that smaller tasks cannot starve it; None for never.
     patience : float
-        In the first bucket a task takes no place that costs more than this part of the whole range of placement costs,
-        it rather waits; 1, the default, for any place.
+        In the first bucket a task waits rather than takes a place that costs more than this part of the whole range of
+        placement costs; 1, the default, accepts any place.
     """
 
     first: float = 60.0
@@ -56,7 +56,7 @@ class WaitCost:
             object.__setattr__(self, "reserve", whole("WaitCost: reserve", self.reserve, 1))
 
     def end(self, bucket: int) -> float:
-        """Age at which a task leaves the bucket; infinite for the last one."""
+        """Return the age at which a task leaves the bucket; infinite for the last one."""
         return self._ends[bucket] if bucket < self.buckets - 1 else math.inf
 
     @property
@@ -65,15 +65,15 @@ class WaitCost:
         return self._ends
 
     def due(self, since: float, bucket: int) -> float:
-        """Time at which a task that waits since then leaves the bucket: by then its age is at least the end."""
+        """Return the time at which a task that waits since then leaves the bucket: by then its age is at least the end."""
         return reached(since, self.end(bucket))
 
     def bucket(self, age: float) -> int:
-        """The bucket of an age."""
+        """Return the bucket of an age."""
         return bisect_right(self._ends, age)
 
     def bucket_and_due(self, since: float, now: float) -> tuple[int, float]:
-        """The bucket of what began then, and when it leaves that; see `due`."""
+        """Return the present bucket of a wait or run that began at that time, and the end of the bucket; see `due`."""
         ends = self._ends
         bucket = bisect_right(ends, now - since)
         if bucket == len(ends):
@@ -82,11 +82,11 @@ class WaitCost:
         return bucket, due if due - since >= ends[bucket] else reached(since, ends[bucket])
 
     def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The buckets of many ages."""
+        """Return the buckets of many ages."""
         return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
 
     def first_due(self, since: NDArray[np.float64], buckets: NDArray[np.int64]) -> float:
-        """Return the first `due` of many."""
+        """Return the smallest `due` of many."""
         ends = np.append(self._ends, math.inf)[buckets]
         due = since + ends
         due = np.where(due - since >= ends, due, np.nextafter(due, math.inf))
@@ -98,7 +98,7 @@ class WaitCost:
 
 
 def reached(start: float, span: float) -> float:
-    """Return a time t as of which ``t - start >= span``: the sum, or the next number where the sum was rounded down."""
+    """Return a time t from which on ``t - start >= span``: the sum, or the next number if the sum was rounded down."""
     time = start + span
     return time if time - start >= span else math.nextafter(time, math.inf)
 

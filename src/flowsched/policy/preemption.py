@@ -1,4 +1,4 @@
-"""Price of ending a run before its end."""
+"""Price of stopping a run early."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["PreemptionCost"]
 
 @dataclass(frozen=True)
 class PreemptionCost:
-    """Running tasks may have to go for waiting ones of strictly better priority.
+    """Preemption of running tasks for waiting ones of strictly better priority.
 
     Parameters
     ----------
     price : float
-        What each one costs, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
-        more for each age bucket (see `WaitCost`) that it has run through, since its work would be lost.
+        Price of each preemption, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
+        more for each age bucket (see `WaitCost`) that it has run through, since its work is lost.
     window : float
-        A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
-        itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
-        busy better ones would interrupt again and again, at the expense of strict priority.
+        Time after a preemption during which the task is not preempted again.  Preemption cannot loop by
+        itself (each one improves the priorities of the running tasks), so 0, the default, is safe.  A window spares a task
+        that better ones would interrupt again and again, at the expense of strict priority.
     graceful : bool
-        A task that has to go keeps its room until the caller tells of its end (`TaskStopped`), and waits from then on.
+        A preempted task keeps its room until the caller reports its end (`TaskStopped`), and waits from then on.
         Tasks do not migrate then: they stop, and start elsewhere in a later round.
     """
 

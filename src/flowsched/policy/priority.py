@@ -18,22 +18,22 @@ Ints = NDArray[np.int64]
 class PriorityCost(Protocol):
     """Cost of waiting that a task of better priority adds.
 
-    `strict` promises that a better priority outweighs everything else, however many worse tasks must make room.
+    `strict` promises that a better priority outweighs everything else, even if many worse tasks must make room.
     """
 
     strict: ClassVar[bool]
 
     def __call__(self, levels: Ints, outweigh: int, omega: int) -> Ints:
-        """Cost of waiting by priority.
+        """Return the cost of waiting by priority.
 
         Parameters
         ----------
         levels : ndarray of int64, shape (n,)
-            The priorities in use, ascending (best first).
+            Priorities in use, ascending (best first).
         outweigh : int
-            A difference that outweighs all that age, load and preemption can add up to.
+            Difference that outweighs the sum of all age, load and preemption.
         omega : int
-            What a whole dimension (load from 0 to 1) costs.
+            Cost of a whole dimension (load from 0 to 1).
 
         Returns
         -------
@@ -45,7 +45,7 @@ class PriorityCost(Protocol):
 
 @dataclass(frozen=True)
 class StrictPriority:
-    """One step of priority outweighs everything else, whatever its size."""
+    """Priority of which one step, of any size, outweighs everything else."""
 
     strict: ClassVar[bool] = True
 
@@ -56,9 +56,9 @@ class StrictPriority:
 
 @dataclass(frozen=True)
 class WeightedPriority:
-    """One unit of priority is worth so many times the whole range of a placement cost.
+    """Value of one unit of priority as a multiple of the whole range of a placement cost.
 
-    A task displaces another only where the difference outweighs the price of preemption and what age can weigh.
+    A task displaces another only if the difference outweighs the price of preemption and the weight of age.
 
     Parameters
     ----------
@@ -73,6 +73,6 @@ class WeightedPriority:
 
     def __call__(self, levels: Ints, outweigh: int, omega: int) -> Ints:
         """See `PriorityCost`."""
-        # Beyond the limit two tasks are as far apart as costs can tell.
+        # Beyond this limit the difference of two tasks has reached the range of costs.
         costs: Ints = np.rint(np.minimum((levels[-1:] - levels) * float(self.step * omega), 2.0**40)).astype(np.int64)
         return costs

@@ -1,15 +1,15 @@
-"""Costs and constraints that break their contract, found by asking them twice: `Policy.debug`.
+"""Detection of costs and constraints that break their contract, by repeated calls: `Policy.debug`.
 
-A cost may depend on the classes and the machines that it is asked about, a constraint also on machines that have these in
-their reach.  Nothing else is noticed when it changes, so a part that depends on it gives answers that were true once.
+A cost may depend on the classes and the machines of its call, a constraint also on machines that have these in their
+reach.  Changes of anything else are not noticed, so an answer that depends on them becomes out of date.
 In debug mode every answer is compared with the answers to the same question
 
-* asked again;
+* repeated;
 * with classes and machines in another order;
 * with a part of the machines, and with one class at a time;
-* asked before, of machines that have not changed since.
+* from before, for machines that have not changed since.
 
-A part may not alter the arrays that it is given, nor the cluster.  All this costs several times as much as the answers, and
+The part must not change its argument arrays, nor the cluster.  Debug mode takes several times as long as the answers, and
 memory for each of them.
 """
 
@@ -33,15 +33,15 @@ Ask = Callable[[Ints, Ints], Answer]
 
 
 class Witness:
-    """Remembers what one part has said about one cluster.
+    """Record of the answers of one part about one cluster.
 
     Parameters
     ----------
     what : str
-        How an error message calls the part.
+        Name of the part in error messages.
     cluster : Cluster
     tolerance : float
-        Answers that differ by no more than this are the same.
+        Largest difference of answers that count as equal.
     """
 
     def __init__(self, what: str, cluster: Cluster, tolerance: float = 0.0) -> None:
@@ -51,7 +51,7 @@ class Witness:
         self._said: dict[TaskClass, dict[int, tuple[int, Any]]] = {}
 
     def question(self, ask: Ask, classes: Ints, rows: Ints) -> Answer:
-        """Return the answer; refuse it where the part has altered something."""
+        """Return the answer; raise if the part has changed something."""
         inventory = self._cluster.inventory
         mine, before = (classes.copy(), rows.copy()), (inventory.clock, self._cluster.events)
         answer = ask(*mine)
@@ -67,9 +67,9 @@ class Witness:
         Parameters
         ----------
         ask : callable
-            Asks the part.
+            Calls the part.
         versions : ndarray of int64, shape (rows of the cluster,)
-            Differ where the answer may.
+            Differ where the answer may differ.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class Witness:
             said.update((row, (int(versions[row]), value)) for row, value in zip(rows.tolist(), answer[i], strict=True))
 
     def _compare_with_before(self, ask: Ask, one: Ints, said: dict[int, tuple[int, Any]], versions: Ints) -> None:
-        """Ask about machines that have not changed since."""
+        """Repeat the call for machines that have not changed since."""
         same = [row for row, (version, _) in said.items() if versions[row] == version and row in self._cluster.by_row]
         if same:
             rows = np.array(same, np.int64)

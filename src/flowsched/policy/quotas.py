@@ -1,4 +1,4 @@
-"""Quotas: how much of each resource the tasks of a user, or of a job, may have at once."""
+"""Quotas: limits on the amounts that the tasks of a user, or of a job, take at the same time."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Quotas", "checked_quotas"]
 
 @dataclass(frozen=True)
 class Quotas:
-    """Most of each resource that running tasks of one claimant ask for together; exact to the micro-unit.
+    """Limits on the resources of the running tasks of a claimant together; exact to the micro-unit.
 
-    A quota limits what starts: what already runs or is told to have started (`TaskStarted`) may exceed it.  Where it is
-    full, a better task takes the place of worse ones of the same claimant, if the policy stops tasks at all.  A run that
-    was told to stop counts until it has stopped.
+    A quota limits starts: tasks that already run or are reported as started (`TaskStarted`) may exceed it.  If it is full, a
+    better task takes the place of worse ones of the same claimant, provided that the policy stops tasks at all.  A stopping
+    run counts until it has stopped.
 
     Parameters
     ----------
     amounts : mapping of user or job to (mapping of str to number)
-        By claimant, the resources that are limited, such as ``{"ann": {"gpu": 8, "cpu": 64}}``.
+        Limited resources by claimant, such as ``{"ann": {"gpu": 8, "cpu": 64}}``.
     over : "user" or "job"
         The claimants.
     default : mapping of str to number, optional
-        For each claimant that is not named; by default these have no limit.  Jobs without a user are one claimant, None.
+        Limit for each other claimant; none by default.  Jobs without a user are one claimant, None.
     """
 
     amounts: Mapping[Hashable, Mapping[str, float]]
@@ -45,23 +45,23 @@ class Quotas:
             object.__setattr__(self, "default", _amounts("Quotas: default", self.default))
 
     def limits(self, resources: Resources) -> tuple[dict[Hashable, Limit], Limit]:
-        """Return the limits of claimants, and that of all others.
+        """Return the limits of claimants, and the limit of all others.
 
         Raises
         ------
         InputError
-            One names a resource that is unknown.
+            A quota names an unknown resource.
         """
         named = {who: _limit(f"quota of {who!r}", some, resources) for who, some in self.amounts.items()}
         return named, _limit("quota by default", self.default or {}, resources)
 
 
 Limit = tuple[tuple[int, int], ...]
-"""Positions of resources, each with the most micro-units of it."""
+"""Positions of resources, each with its limit in micro-units."""
 
 
 def checked_quotas(given: Any) -> Quotas | None:
-    """Return the quotas of a policy; a mapping is that of users."""
+    """Return the quotas of a policy; a mapping is one of users."""
     if given is None or isinstance(given, Quotas):
         return given
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""The newest rounds of a service, as text, and those that wait for the next one."""
+"""Newest rounds of a service, as text, and the requests that wait for the next one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["NewestRounds"]
 
 
 class NewestRounds:
-    """Rounds in the order of their numbers, which follow each other; the oldest are dropped.
+    """Rounds in the order of their consecutive numbers; the oldest are dropped.
 
     Parameters
     ----------
     newest : int
-        The number before that of the first round.
+        Number before that of the first round.
     kept : int
-        So many bytes of them are kept.
+        Number of bytes of rounds that are kept.
 
     Attributes
     ----------
     newest : int
-        The number of the last one.
+        Number of the last round.
     closed : bool
-        There will be no more.
+        True if no more rounds follow.
     """
 
     def __init__(self, newest: int, kept: int) -> None:
@@ -46,7 +46,7 @@ class NewestRounds:
         more.set()
 
     def close(self) -> None:
-        """Wake up whatever waits."""
+        """Wake up all waiting requests."""
         self.closed = True
         self._more.set()
 
@@ -56,7 +56,7 @@ class NewestRounds:
         Raises
         ------
         RequestError
-            Status 410: some of them are not kept any more, or are of another life.
+            Status 410: some of them are no longer kept, or belong to another life of the service.
         """
         first = self.newest - len(self._texts)
         if not first <= number <= self.newest:
@@ -67,7 +67,7 @@ class NewestRounds:
         return [self._texts[i] for i in range(number - first, min(number - first + most, len(self._texts)))]
 
     async def more(self, number: int, timeout: float) -> None:
-        """Wait until there are rounds after a number, at most so many seconds, or until there will be none."""
+        """Wait for rounds after a number, up to `timeout` seconds, or for the end of the service."""
         more = self._more
         if self.newest <= number and not self.closed:
             with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""What the service tells of a scheduler's state; each function is called between two calls on the scheduler."""
+"""Views of a scheduler's state in responses; each function is called between two calls on the scheduler."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def state(scheduler: Scheduler) -> Row:
 
 
 def _task(cluster: Cluster, task: TaskRecord) -> Row:
-    told = {"id": task.id, "job": task.group.job.job.id}
+    row = {"id": task.id, "job": task.group.job.job.id}
     if task.row < 0:
-        return {**told, "since": task.since}
+        return {**row, "since": task.since}
     since = {"since": task.began, "machine": cluster.by_row[task.row].id, "run": task.run}
-    return {**told, **since, **({"devices": task.devices} if task.devices else {})}
+    return {**row, **since, **({"devices": task.devices} if task.devices else {})}
 
 
 def _machines(cluster: Cluster, most: int | None) -> Iterator[Row]:
@@ -60,7 +60,7 @@ def _condition(record: MachineRecord) -> str:
 
 
 def overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, machines: int) -> Row:
-    """Return what the live page shows: so many machines, so many waiting tasks from the first one on, users, counts."""
+    """Return the data of the live page: machines, waiting tasks from position `first` on, users and counts."""
     cluster = scheduler.cluster
     waiting = _EMPTY if last is None else last.waiting
     metrics = scheduler.metrics()
@@ -78,7 +78,7 @@ def overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, m
 
 
 def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Row]:
-    """Yield waiting tasks, each with its reason, in the order of the round."""
+    """Yield waiting tasks with their reasons, in the order of the round."""
     for id in islice(waiting, first, first + most):
         task = cluster.tasks.get(id)
         if task is not None and task.row < 0:
@@ -90,7 +90,7 @@ def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Ro
 
 
 def _users(cluster: Cluster, shares: Any) -> list[Row]:
-    """Return by user: tasks, and the part of each resource of the machines that are up; and what is due, where it is known."""
+    """Return users: tasks, the part of each resource of the working machines, and the entitlement if it is known."""
     amounts: dict[Hashable, NDArray[np.int64]] = {}
     counts: dict[Hashable, list[int]] = {}
     for job in cluster.jobs.values():
