@@ -75,6 +75,7 @@ def test_processes_change_nothing() -> None:
         (quit_at_once, ChildProcessError, "exit code 7"),
     ],
 )
+@pytest.mark.long
 def test_errors_in_processes(make: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         compare(make, ["fifo"], processes=1)
