@@ -90,6 +90,7 @@ def killed_once(folder: str, seed: int) -> fs.sim.Workload:
     return batch(seed)
 
 
+@pytest.mark.long
 def test_a_run_whose_process_is_killed_is_repeated(tmp_path: Path) -> None:
     make = partial(killed_once, str(tmp_path))
     found = compare(make, ["fifo"], 3, processes=2)

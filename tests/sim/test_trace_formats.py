@@ -336,7 +336,13 @@ def mistakes(line: str, kind: str) -> Iterator[str]:
     yield between.join([*cells, "7"])
 
 
-@pytest.mark.parametrize("sample", [str(p.relative_to(SAMPLES)) for p in sorted(SAMPLES.rglob("*")) if p.is_file()])
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(str(path.relative_to(SAMPLES)), marks=pytest.mark.long if i % 3 else ())
+        for i, path in enumerate(path for path in sorted(SAMPLES.rglob("*")) if path.is_file())
+    ],
+)
 def test_whatever_is_wrong_is_said_with_file_and_line_or_loads_and_runs(sample: str, tmp_path: Path) -> None:
     shutil.copytree(SAMPLES, tmp_path, dirs_exist_ok=True)
     path = tmp_path / sample
