@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # A deadline would make the outcome depend on the machine; new examples are for FLOWSCHED_FUZZ=1, a default run can be repeated.
 settings.register_profile(
     "flowsched",
-    max_examples=effort(25, 100),
+    max_examples=effort(15, 100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,

@@ -42,6 +42,7 @@ def test_who_looks_at_memory_alone_asks_for_nothing_else() -> None:
     np.testing.assert_allclose(doubled.demand, stages.demand * [1, 2])
 
 
+@pytest.mark.long
 def test_who_looks_at_memory_alone_contends_for_cpu() -> None:
     case = Case(60)
     runs = [run_case(case, "Fair", 0), run_case(replace(case, both=True), "Fair", 0), run_case(case, "DRF", 0)]

@@ -179,6 +179,7 @@ def test_offers_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_every_framework_runs_every_container_once(seed: int) -> None:
     jobs = frameworks.jobs_of_programs(6, 0.8, seed)
     longest = [max(seconds) for _, _, seconds in jobs]

@@ -12,7 +12,7 @@ import flowsched as fs
 from flowsched.builder import queues
 from flowsched.builder.queues import ClassQueue, is_plain
 
-SEEDS = effort(12, 200)
+SEEDS = effort(4, 200)
 
 
 def check(sched: fs.Scheduler) -> None:

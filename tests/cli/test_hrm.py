@@ -138,6 +138,7 @@ def test_queues_are_created_changed_and_deleted(config: Path) -> None:
     assert invoke("hrm", "queue", "delete", "m/extra").exit_code == 2
 
 
+@pytest.mark.long
 def test_without_sqlalchemy_the_error_says_what_to_install(config: Path) -> None:
     code = "import sys; sys.modules['sqlalchemy'] = None; from flowsched.cli import main; main()"
     for command in (["status"], ["negotiator"]):

@@ -245,7 +245,9 @@ count = 3
 """
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long)]
+)
 def test_a_signal_stops_all_processes_and_is_told(jobs: Path, number: int, status: int) -> None:
     jobs.write_text(LONG)
     process = started("run", jobs)

@@ -206,6 +206,7 @@ def test_a_large_job_starves_unless_resources_are_kept_for_it() -> None:
     assert wait_of_a_large_job(100) <= 200
 
 
+@pytest.mark.long
 def test_the_page_prints_what_it_says(tmp_path: Path) -> None:
     """Its commands run in a copy of the example; a real workflow stays within its cores and its memory."""
     pytest.importorskip("snakemake", reason="pip install snakemake")

@@ -138,7 +138,7 @@ def live(world: World) -> int:
 @pytest.mark.parametrize("overdue", [False, True])
 def test_the_flow_starts_a_task_whenever_the_greedy_form_could(overdue: bool) -> None:
     """And no round before `Round.again_at` starts one where nothing has happened."""
-    draws = effort(40, 2000)
+    draws = effort(15, 2000)
     assert sum(live(World(seed, overdue)) for seed in range(draws)) > 3 * draws
 
 

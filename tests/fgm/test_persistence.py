@@ -32,7 +32,7 @@ def state_of(fine: FineGrained) -> tuple:
     return world_of(fine), flow_of(fine), known_of(fine)
 
 
-@settings(max_examples=effort(12, 300))
+@settings(max_examples=effort(4, 300))
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 80))
 def test_a_recovered_one_is_the_one_that_ended(tmp_path_factory, seed: int, count: int) -> None:
     path = tmp_path_factory.mktemp("life") / "journal"

@@ -83,6 +83,9 @@ def do_compact(sched: fs.Scheduler, rnd: fs.Round) -> None:
 
 
 CALLS = [do_apply, do_submit, do_fail, do_together, do_refuse, do_schedule, do_commit, do_policy, do_compact]
+some_calls = pytest.mark.parametrize(
+    "call", [pytest.param(call, marks=() if call in (do_submit, do_commit) else pytest.mark.long) for call in CALLS]
+)
 STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 60 for call in CALLS}
 """Twice the mean distance of the points in a default run; faults at bytecodes, which are many, have four times as much."""
 
@@ -226,14 +229,14 @@ def told(what: str, call, found: Counter[str]) -> None:
     print(f"{what} in {call.__name__[3:]}: {found.total()} faults: {dict(found)}")
 
 
-@pytest.mark.parametrize("call", CALLS)
+@some_calls
 def test_a_signal_anywhere_comes_before_or_after(call, tmp_path: Path, raising_handler) -> None:
     found = walk(call, at_bytecode(send), tmp_path, effort(4, 1) * STRIDE[call])
     told("signals", call, found)
     assert found["refused from then on"] == 0 < found.total()
 
 
-@pytest.mark.parametrize("call", CALLS)
+@some_calls
 def test_an_exception_out_of_nowhere_leaves_no_half_state_in_use(call, tmp_path: Path) -> None:
     found = walk(call, at_bytecode(throw), tmp_path, effort(4, 1) * STRIDE[call])
     told("exceptions", call, found)

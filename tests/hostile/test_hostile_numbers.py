@@ -206,7 +206,10 @@ def test_every_event_has_an_example() -> None:
         goes_on(sched)
 
 
-@pytest.mark.parametrize(("kind", "name"), one_by_one())
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [pytest.param(*place, marks=pytest.mark.long if i % 3 else ()) for i, place in enumerate(one_by_one())],
+)
 def test_an_absurd_value_in_an_event_is_refused_by_name_or_changes_nothing_later(kind: str, name: str) -> None:
     example = EXAMPLES[kind]
     for absurd in some(one_by_one().index((kind, name))):

@@ -21,7 +21,7 @@ import flowsched as fs
 from flowsched.fgm import FineGrained
 from flowsched.policy.serialize import describe
 
-RUNS = effort(12, 200)
+RUNS = effort(4, 200)
 CALLS = 150
 """Killed after so many calls at most; it would live for longer."""
 

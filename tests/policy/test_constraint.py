@@ -168,6 +168,7 @@ def test_fits_counts_the_tasks_that_constraints_allow() -> None:
 POLICY_CHANGES = [PowerCap(300.0), PowerCap(600.0), MostTasks(2), MostTasks(1)]
 
 
+@pytest.mark.long
 def test_random_lives() -> None:
     """After every commit all constraints hold where it started something, and no reason is false."""
     assert sum(live(seed) for seed in range(effort(5, 80))) > 100, "constraints were in the way"

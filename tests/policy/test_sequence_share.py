@@ -128,7 +128,7 @@ def test_batch_share_is_by_cores() -> None:
 MIX = st.lists(st.integers(1, 8), min_size=1, max_size=3)
 
 
-@settings(max_examples=effort(12, 200), deadline=None)
+@settings(max_examples=effort(4, 200), deadline=None)
 @given(
     users=st.lists(st.tuples(st.integers(1, 5), MIX), min_size=2, max_size=4),
     seed=st.integers(0, 2**32 - 1),

@@ -204,7 +204,9 @@ def test_what_the_live_page_loads() -> None:
     assert all(f"`{server}`" in TEXT for server in servers) and servers == {"cdn.jsdelivr.net"}
 
 
-@pytest.mark.parametrize("fault", ["writable", "group", "other's", "link"])
+@pytest.mark.parametrize(
+    "fault", ["writable", *(pytest.param(fault, marks=pytest.mark.long) for fault in ("group", "other's", "link"))]
+)
 def test_folders_of_others_are_refused(tmp_path: Path, fault: str) -> None:
     folder = tmp_path / "state"
     folder.mkdir(0o700)
@@ -378,7 +380,13 @@ def test_an_environment_is_not_shown_by_an_error(tmp_path: Path) -> None:
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("words", [["serve", "--token-file"], ["run"], ["hrm", "check"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run"],
+        *(pytest.param(words, marks=pytest.mark.long) for words in (["serve", "--token-file"], ["hrm", "check"])),
+    ],
+)
 def test_files_without_an_end_are_refused(words: list[str]) -> None:
     line = [sys.executable, "-m", "flowsched", *words, "/dev/zero"]
     refused = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)

@@ -64,7 +64,13 @@ def life(seed: int, policy: fs.Policy, rounds: int = 40) -> tuple[list[object], 
     return results, sched
 
 
-@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy, id=name, marks=() if name in ("default", "preemption") else pytest.mark.long)
+        for name, policy in POLICIES.items()
+    ],
+)
 def test_the_same_tasks_start_as_where_all_classes_are_tried(
     policy: fs.Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +82,7 @@ def test_the_same_tasks_start_as_where_all_classes_are_tried(
         return found
 
     plain = contest.contest
-    for seed in range(effort(2, 20)):
+    for seed in range(effort(5, 20)):
         with monkeypatch.context() as patch:
             patch.setattr("flowsched.rounds.admission.contest", counted)
             narrowed, _ = life(seed, policy)

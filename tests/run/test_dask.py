@@ -94,6 +94,7 @@ def levels(path: Path) -> int:
     return most
 
 
+@pytest.mark.long
 def test_results_errors_and_constraints() -> None:
     async def main(cluster: Any, client: Client) -> None:
         scheduler = fs.Scheduler(resources=("cpu", "mem", "slot"))

@@ -356,15 +356,15 @@ def test_a_token_is_made_where_none_is_given() -> None:
     ("options", "token", "words"),
     [
         (("--host", "0.0.0.0"), None, "needs a token"),
-        (("--host", "example.org"), None, "needs a token"),
-        (("--token-file", "nothing"), None, "No such file"),
+        pytest.param(("--host", "example.org"), None, "needs a token", marks=pytest.mark.long),
+        pytest.param(("--token-file", "nothing"), None, "No such file", marks=pytest.mark.long),
         ((), "short", "at least 16"),
-        ((), "with a space in it, and long", "at least 16"),
-        (("--host", "192.0.2.1"), "x" * 20, "cannot listen"),
-        (("--policy", "nothing"), "x" * 20, "nothing"),
-        (("--resources", "cpu,cpu"), "x" * 20, "twice"),
+        pytest.param((), "with a space in it, and long", "at least 16", marks=pytest.mark.long),
+        pytest.param(("--host", "192.0.2.1"), "x" * 20, "cannot listen", marks=pytest.mark.long),
+        pytest.param(("--policy", "nothing"), "x" * 20, "nothing", marks=pytest.mark.long),
+        pytest.param(("--resources", "cpu,cpu"), "x" * 20, "twice", marks=pytest.mark.long),
         (("--journal", "."), "x" * 20, "'.'"),
-        (("--journal", "text"), "x" * 20, "not a journal"),
+        pytest.param(("--journal", "text"), "x" * 20, "not a journal", marks=pytest.mark.long),
     ],
 )
 def test_a_wrong_command_line_is_an_error_of_one_line(
@@ -388,6 +388,7 @@ def test_a_journal_in_use_is_refused(tmp_path: Path) -> None:
         assert status == 2 and "in use" in err
 
 
+@pytest.mark.long
 def test_a_journal_that_cannot_be_written_ends_the_service(tmp_path: Path) -> None:
     """Unwritten requests are not acknowledged; a restart continues from the written ones."""
     path = tmp_path / "journal"

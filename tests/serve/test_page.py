@@ -40,6 +40,7 @@ def seen(served: Served, folder: Path, fragment: str = f"token={TOKEN}") -> str:
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))
 
 
+@pytest.mark.long
 def test_an_empty_cluster(served: Served, tmp_path: Path) -> None:
     text = seen(served, tmp_path)
     assert "none yet: tell MachineAdded" in text and "no task waits" in text and TOKEN not in text

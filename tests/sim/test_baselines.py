@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from effort import effort
 
 import flowsched as fs
 from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo, sjf
@@ -94,7 +95,7 @@ def crowd(seed: int) -> fs.sim.Workload:
 
 @pytest.mark.parametrize("order", [fifo, fair, drf, capacity({"u0": "a", "u1": "a", "u2": "b"}, {"a": 2.0})])
 def test_turns_are_those_of_looking_at_every_group(order: Order) -> None:
-    for seed in range(6):
+    for seed in range(effort(2, 60)):
         work = crowd(seed)
         found, naive = (fs.sim.Simulation(kind(order, NAMES), work).run() for kind in (Greedy, Naive))
         assert found.waits.max() > 20, "they wait"

@@ -75,6 +75,7 @@ def test_processes_change_nothing() -> None:
         (quit_at_once, ChildProcessError, "exit code 7"),
     ],
 )
+@pytest.mark.long
 def test_errors_in_processes(make: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         compare(make, ["fifo"], processes=1)
@@ -89,6 +90,7 @@ def killed_once(folder: str, seed: int) -> fs.sim.Workload:
     return batch(seed)
 
 
+@pytest.mark.long
 def test_a_run_whose_process_is_killed_is_repeated(tmp_path: Path) -> None:
     make = partial(killed_once, str(tmp_path))
     found = compare(make, ["fifo"], 3, processes=2)

@@ -324,6 +324,7 @@ def test_an_overloaded_model_is_accounted_for_under_every_policy(policy: str) ->
 
 @pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}")
 @pytest.mark.parametrize("variant", ["default", "gpuspec33"])
+@pytest.mark.long
 def test_openb_pods_that_never_end_are_all_accounted_for(variant: str) -> None:
     work = load_trace(OPENB, variant=variant).compress(1e7).hold()
     metrics = run(work, policy="pack-no-preemption", interval=0.25, on_events=False)

@@ -131,6 +131,7 @@ def held_model(jobs: Sequence[Job], processors: int) -> list[float]:
     return [begun[i] - jobs[i][0] for i in range(len(jobs))]
 
 
+@pytest.mark.long
 def test_jobs_wait_as_long_as_in_accasim(tmp_path: Path) -> None:
     """AccaSim 1.1.3 on the same 1,500 jobs and 32 nodes of 4 processors: FIFO 9,282 s, its EASY 3,284 s."""
     jobs = batch(1500, [1, 2, 4, 8, 16, 32], 40.0)

@@ -336,7 +336,13 @@ def mistakes(line: str, kind: str) -> Iterator[str]:
     yield between.join([*cells, "7"])
 
 
-@pytest.mark.parametrize("sample", [str(p.relative_to(SAMPLES)) for p in sorted(SAMPLES.rglob("*")) if p.is_file()])
+@pytest.mark.parametrize(
+    "sample",
+    [
+        pytest.param(str(path.relative_to(SAMPLES)), marks=pytest.mark.long if i % 3 else ())
+        for i, path in enumerate(path for path in sorted(SAMPLES.rglob("*")) if path.is_file())
+    ],
+)
 def test_whatever_is_wrong_is_said_with_file_and_line_or_loads_and_runs(sample: str, tmp_path: Path) -> None:
     shutil.copytree(SAMPLES, tmp_path, dirs_exist_ok=True)
     path = tmp_path / sample
@@ -434,7 +440,7 @@ names = st.text("abc |,;#\"'\n\u00e9", min_size=1, max_size=6).filter(lambda tex
 amounts = st.floats(0, 1e6).map(lambda x: round(x, 6))
 
 
-@settings(deadline=None, max_examples=effort(15, 600))
+@settings(deadline=None, max_examples=effort(8, 600))
 @given(data=st.data())
 def test_every_task_comes_back_as_it_was(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     ids = data.draw(st.lists(names, min_size=1, max_size=4, unique=True))
