@@ -188,6 +188,7 @@ cdef int64_t CENTRE_NS = 20      # an arc, to `centre`
 cdef double SLICE = 0.0625       # so much is done between two looks at how far repair has come;
 cdef double WORTH = 0.7          # it goes on while it is likely to end within this;
 cdef double WASTE = 0.3          # and what is given up may have taken this.
+cdef int64_t ASTRAY_FIRST = 8    # see `recentre`
 cdef int64_t PROBES = 3          # probes in a row that may fail
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 14  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
@@ -510,11 +511,11 @@ cdef class Network:
             self.tidy_journal()
         size = self.njarc + arcs
         if size > jarc.shape[0]:
-            size = max(size, 2 * jarc.shape[0])
+            size = max(size, min(2 * jarc.shape[0], self.live_arcs))
             jarc, jflow = _grown(jarc, size), _grown(jflow, size)
         size = self.njnode + nodes
         if size > jnode.shape[0]:
-            size = max(size, 2 * jnode.shape[0])
+            size = max(size, min(2 * jnode.shape[0], self.live_nodes))
             jnode, jpot = _grown(jnode, size), _grown(jpot, size)
         self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
         return 0
@@ -559,7 +560,8 @@ cdef class Network:
                 large += 2
         self.grow_unsaturable(large)
         if self.solved:
-            self.grow_journal(self.live_arcs, self.live_nodes)
+            self.tidy_journal()
+            self.grow_journal(self.live_arcs - self.njarc + self.live_nodes, self.live_nodes)       # each arc once; `ready` asks for no more than a path
         return 0
 
     # == adjacency ============================================================================================
@@ -1920,6 +1922,7 @@ cdef class Network:
 
     cdef int learn_repair(self, bint spent) except -1 nogil:
         cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED], each
+        work = max(work - self.aside, 0)
         if not self.size:
             return 0
         each = work // self.size
@@ -1984,7 +1987,7 @@ cdef class Network:
             return SPENT if self.uneven() else OK
         if self.bounded and self.size and not self.hopes(BY_REPAIR, cold):
             return SPENT
-        if self.eccentric and self.reshaped:
+        if self.reshaped and (self.eccentric or warm and 2 * self.size > self.live_nodes):      # the latter: most of a cluster has been filled
             status = self.centre()
             if status != OK:
                 return status
@@ -2046,6 +2049,9 @@ cdef class Network:
         each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
         if self.record[IS_CENTRED]:
             centred[0] = each
+            if 2 * self.size > self.live_nodes:     # as in `run`: what repair leaves of a cluster that has just been filled is likely to be as bad as what was there
+                astray[0] = max(astray[0], ASTRAY_FIRST * each)
+            astray[0] -= astray[0] >> 8
         else:
             astray[0] = each
             centred[0] -= centred[0] >> 6
@@ -2297,24 +2303,22 @@ cdef class Network:
         cdef int64_t gap_hi = 0
         cdef uint64_t gap_lo = 0
         cdef int64_t[::1] ids
-        cdef bint arcs_anew, nodes_anew
+        cdef bint few = self.solved and 8 * <int64_t>self.njarc < self.m, arcs_anew, nodes_anew
         cdef int32_t[::1] half, jarc, jnode
         cdef int64_t[::1] jflow, jpot
         # 1. What may fail.
-        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can be among them
-            a = self.jarc[i] if self.solved else i
-            if a < 0 or self.pos[2 * a] < 0:
-                continue
-            changed += self.flow_of(a) != (self.jflow[i] if self.solved else 0)
+        for i in range(self.njarc if few else self.m):      # only arcs whose flow moved can be among them
+            a = self.jarc[i] if few else i
+            changed += a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != self.last_flow(a)
         out = _empty(changed, np.int64)
         ids = out
         changed = 0
-        for i in range(self.njarc if self.solved else self.m):
-            a = self.jarc[i] if self.solved else i
-            if a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != (self.jflow[i] if self.solved else 0):
+        for i in range(self.njarc if few else self.m):
+            a = self.jarc[i] if few else i
+            if a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != self.last_flow(a):
                 ids[changed] = a
                 changed += 1
-        if self.solved:
+        if few:
             out.sort()
         if late:
             hasty = self.find_bent(self.none32)  # `complete` has little regard to cost
