@@ -511,11 +511,11 @@ cdef class Network:
             self.tidy_journal()
         size = self.njarc + arcs
         if size > jarc.shape[0]:
-            size = max(size, min(2 * jarc.shape[0], self.live_arcs))
+            size = max(size, 2 * jarc.shape[0])
             jarc, jflow = _grown(jarc, size), _grown(jflow, size)
         size = self.njnode + nodes
         if size > jnode.shape[0]:
-            size = max(size, min(2 * jnode.shape[0], self.live_nodes))
+            size = max(size, 2 * jnode.shape[0])
             jnode, jpot = _grown(jnode, size), _grown(jpot, size)
         self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
         return 0
@@ -560,8 +560,7 @@ cdef class Network:
                 large += 2
         self.grow_unsaturable(large)
         if self.solved:
-            self.tidy_journal()
-            self.grow_journal(self.live_arcs - self.njarc + self.live_nodes, self.live_nodes)       # each arc once; `ready` asks for no more than a path
+            self.grow_journal(self.live_arcs, self.live_nodes)
         return 0
 
     # == adjacency ============================================================================================
@@ -2303,22 +2302,24 @@ cdef class Network:
         cdef int64_t gap_hi = 0
         cdef uint64_t gap_lo = 0
         cdef int64_t[::1] ids
-        cdef bint few = self.solved and 8 * <int64_t>self.njarc < self.m, arcs_anew, nodes_anew
+        cdef bint arcs_anew, nodes_anew
         cdef int32_t[::1] half, jarc, jnode
         cdef int64_t[::1] jflow, jpot
         # 1. What may fail.
-        for i in range(self.njarc if few else self.m):      # only arcs whose flow moved can be among them
-            a = self.jarc[i] if few else i
-            changed += a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != self.last_flow(a)
+        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can be among them
+            a = self.jarc[i] if self.solved else i
+            if a < 0 or self.pos[2 * a] < 0:
+                continue
+            changed += self.flow_of(a) != (self.jflow[i] if self.solved else 0)
         out = _empty(changed, np.int64)
         ids = out
         changed = 0
-        for i in range(self.njarc if few else self.m):
-            a = self.jarc[i] if few else i
-            if a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != self.last_flow(a):
+        for i in range(self.njarc if self.solved else self.m):
+            a = self.jarc[i] if self.solved else i
+            if a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != (self.jflow[i] if self.solved else 0):
                 ids[changed] = a
                 changed += 1
-        if few:
+        if self.solved:
             out.sort()
         if late:
             hasty = self.find_bent(self.none32)  # `complete` has little regard to cost
