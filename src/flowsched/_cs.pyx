@@ -188,6 +188,7 @@ cdef int64_t CENTRE_NS = 20      # an arc, to `centre`
 cdef double SLICE = 0.0625       # so much is done between two looks at how far repair has come;
 cdef double WORTH = 0.7          # it goes on while it is likely to end within this;
 cdef double WASTE = 0.3          # and what is given up may have taken this.
+cdef int64_t ASTRAY_FIRST = 8    # see `recentre`
 cdef int64_t PROBES = 3          # probes in a row that may fail
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 14  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
@@ -1920,6 +1921,7 @@ cdef class Network:
 
     cdef int learn_repair(self, bint spent) except -1 nogil:
         cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED], each
+        work = max(work - self.aside, 0)
         if not self.size:
             return 0
         each = work // self.size
@@ -1984,7 +1986,7 @@ cdef class Network:
             return SPENT if self.uneven() else OK
         if self.bounded and self.size and not self.hopes(BY_REPAIR, cold):
             return SPENT
-        if self.eccentric and self.reshaped:
+        if self.reshaped and (self.eccentric or warm and 2 * self.size > self.live_nodes):      # the latter: most of a cluster has been filled
             status = self.centre()
             if status != OK:
                 return status
@@ -2046,6 +2048,9 @@ cdef class Network:
         each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
         if self.record[IS_CENTRED]:
             centred[0] = each
+            if 2 * self.size > self.live_nodes:     # as in `run`: what repair leaves of a cluster that has just been filled is likely to be as bad as what was there
+                astray[0] = max(astray[0], ASTRAY_FIRST * each)
+            astray[0] -= astray[0] >> 8
         else:
             astray[0] = each
             centred[0] -= centred[0] >> 6
