@@ -21,8 +21,7 @@ from flowsched.cluster.events import Event, JobSubmitted
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Round
 from flowsched.run.dispatch import Dispatcher
-from flowsched.run.executor import Broken, Executor, Run, Told
-from flowsched.run.work import ExecutorError, TaskCancelledError, Work
+from flowsched.run.executor import Broken, Executor, ExecutorError, Run, TaskCancelledError, Told, Work
 from flowsched.scheduler import Scheduler
 
 __all__ = ["Driver"]

@@ -13,8 +13,7 @@ from math import inf
 
 from flowsched.exceptions import TimeLimitError
 from flowsched.run.ahead import Ahead
-from flowsched.run.executor import Executor, Failed, Run
-from flowsched.run.work import Active
+from flowsched.run.executor import Active, Executor, Failed, Run
 
 __all__ = ["LOGGER", "PATIENCE", "Runs"]
 

@@ -14,8 +14,8 @@ from collections.abc import Hashable
 
 from flowsched.cluster.events import MachineDrained, MachineUpdated
 from flowsched.rounds.values import ReasonCode
+from flowsched.run.executor import Work
 from flowsched.run.runs import LOGGER
-from flowsched.run.work import Work
 from flowsched.scheduler import Scheduler
 
 __all__ = ["Unfit"]
