@@ -13,12 +13,11 @@ from flowsched.cli import endings
 from flowsched.cli.replay import policy_named
 from flowsched.exceptions import FlowschedError, JournalError
 from flowsched.fgm import FineGrained
-from flowsched.journal.export import lines, replaced, written
-from flowsched.journal.export_lines import opened
+from flowsched.journal.export import lines, opened, replaced, written
 from flowsched.journal.import_state import begun
 from flowsched.journal.record_log import reading
 from flowsched.journal.records import Header
-from flowsched.journal.recovery import read_header
+from flowsched.journal.rerun import read_header
 from flowsched.scheduler import Scheduler
 
 __all__ = ["journal"]

@@ -20,8 +20,7 @@ from flowsched.cli import endings
 from flowsched.exceptions import FlowschedError
 from flowsched.fgm import FineGrained
 from flowsched.journal.record_log import reading
-from flowsched.journal.recovery import read_header
-from flowsched.journal.rerun import Difference, Recovery
+from flowsched.journal.rerun import Difference, Recovery, read_header
 from flowsched.policy import Policy
 from flowsched.scheduler import replay as replay_journal
 

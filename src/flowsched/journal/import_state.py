@@ -18,8 +18,7 @@ from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.exceptions import InputError, UnknownIdError
 from flowsched.journal.accounts import booked
 from flowsched.journal.engine import Engine, Line, adapter_of, header_of
-from flowsched.journal.export import DEEPEST
-from flowsched.journal.export_lines import LineReader
+from flowsched.journal.export import DEEPEST, LineReader
 from flowsched.journal.records import Header
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy

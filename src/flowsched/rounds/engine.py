@@ -1,7 +1,7 @@
 """The engine of a scheduler: a cluster, the network that mirrors it, and the rounds that are decided by both.
 
 An engine decides and lets decisions happen.  It neither guards its calls against each other nor writes anything down:
-`flowsched.journal.durable.Durable` does both around it.
+`flowsched.scheduler.Durable` does both around it.
 
 Rules:
 
