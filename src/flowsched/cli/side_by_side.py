@@ -17,7 +17,7 @@ from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
 from flowsched.cli.trace import print_tables
 from flowsched.sim.comparison import Comparison, Outcome
-from flowsched.sim.comparison_report import write_comparison
+from flowsched.sim.report import write_comparison
 
 __all__ = ["run_comparison"]
 

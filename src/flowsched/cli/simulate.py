@@ -31,7 +31,7 @@ from flowsched.exceptions import FlowschedError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
-from flowsched.sim.frames import check_table_file, write_table
+from flowsched.sim.metrics import check_table_file, write_table
 from flowsched.sim.summary import duration, facts_line, tables
 
 __all__ = ["simulate"]

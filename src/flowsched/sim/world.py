@@ -35,12 +35,15 @@ from flowsched.sim.power import PowerMeter, PowerModel
 from flowsched.sim.runs import FAILED, STOPPED, Runs
 from flowsched.sim.workload import Arrival, Workload
 
+__all__ = ["World"]
+
+
 try:
     import simpy
 except ImportError as missing:  # pragma: no cover
     raise ImportError("the simulator needs SimPy: pip install 'flowsched[sim]'", name="simpy") from missing
 
-__all__ = ["COMPLETED", "NOT_ARRIVED", "RUNNING", "WAITING", "TaskState", "World"]
+__all__ = ["COMPLETED", "NOT_ARRIVED", "RUNNING", "WAITING", "World"]
 
 NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
 _STATES = ("not arrived", "waiting", "running", "completed")

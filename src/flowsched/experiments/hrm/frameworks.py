@@ -29,9 +29,8 @@ from flowsched.cluster import Task
 from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, TaskCompleted, TaskSubmitted
 from flowsched.experiments.rows import Row
 from flowsched.hrm import Container, ResourceUnit
-from flowsched.sim.baselines import Greedy, Order, capacity, drf, fair
+from flowsched.sim.baselines import Greedy, Order, Room, capacity, drf, emptiest, fair
 from flowsched.sim.hybrid import BatchJob, HybridSimulation
-from flowsched.sim.room import Room, emptiest
 
 __all__ = ["BEAT", "PROGRAMS", "Offers", "Times", "Yarn", "frameworks", "jobs_of_programs"]
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError, TraceError
-from flowsched.sim.presence import in_order
 from flowsched.sim.tables import LIMIT, Row, cells_of, json_records, named_rows, positional_rows
 from flowsched.sim.traces.formats import TraceSource
 from flowsched.sim.traces.google2011 import MACHINE_COLUMNS, machines_of
 from flowsched.sim.traces.google2019 import machine_rows
 from flowsched.sim.traces.table import Reader
-from flowsched.sim.workload import Workload
+from flowsched.sim.workload import Workload, in_order
 
 __all__ = ["with_machine_events"]
 

@@ -24,10 +24,9 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.model import LARGEST, MOST_DEVICES, Machine, Task
 from flowsched.exceptions import TraceError
-from flowsched.sim.presence import in_order
 from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, json_records, named_rows, plain_or_gzipped
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
-from flowsched.sim.workload import LATEST, Arrival, Trace
+from flowsched.sim.workload import LATEST, Arrival, Trace, in_order
 
 __all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "Reader", "start_machines"]
 
