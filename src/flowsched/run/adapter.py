@@ -28,7 +28,7 @@ from flowsched.cluster.events import (
     to_dict,
 )
 from flowsched.exceptions import FlowschedError, InputError
-from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.hrm.agent.custody import FolderLock
 from flowsched.run.executor import Broken, Run, Started, Stopped, Told
 
 __all__ = ["Acts", "Adapter", "Folder", "Held", "record", "recorded"]
