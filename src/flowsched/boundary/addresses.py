@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["masked"]
-
 _PASSWORD = re.compile(r"(://[^\s/?#:@]*):.*@", re.DOTALL)
 """Of an address, up to the last @: one in a password may not have been escaped."""
 

@@ -39,25 +39,6 @@ LARGEST_WHOLE = 2**63 - 1
 LARGEST_AMOUNT = 2**62 // 1_000_000
 """Largest amount of a resource: two of them add up in 64 bits, in micro-units."""
 
-__all__ = [
-    "LARGEST_AMOUNT",
-    "amounts",
-    "check_id",
-    "ids",
-    "mapping",
-    "named",
-    "number",
-    "numbers",
-    "ordered",
-    "part",
-    "quoted",
-    "text",
-    "truth",
-    "whole",
-    "whole_vector",
-]
-
-
 _SEEN = 4000
 """Characters of a text that are looked at for a password."""
 

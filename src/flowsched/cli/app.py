@@ -10,8 +10,6 @@ import flowsched
 if TYPE_CHECKING:
     import click
 
-__all__ = ["application", "main"]
-
 
 def main() -> None:
     """Run the command line and exit: 0 done, 2 bad input, 74, 130 and 141 as in `endings`; commands may define more."""

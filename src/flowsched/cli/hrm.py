@@ -26,8 +26,6 @@ from flowsched.run.jobs import read_containers
 if TYPE_CHECKING:
     from flowsched.hrm.state.negotiator import Negotiator
 
-__all__ = ["hrm"]
-
 _FAILED = 1
 
 _PATH = click.Path(dir_okay=False, path_type=Path)

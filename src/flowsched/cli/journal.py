@@ -20,8 +20,6 @@ from flowsched.journal.records import Header
 from flowsched.journal.rerun import read_header
 from flowsched.scheduler import Scheduler
 
-__all__ = ["journal"]
-
 _UNREADABLE = 3
 
 _OF: dict[str, type[Scheduler] | type[FineGrained]] = {"Scheduler": Scheduler, "FineGrained": FineGrained}

@@ -24,8 +24,6 @@ from flowsched.journal.rerun import Difference, Recovery, read_header
 from flowsched.policy import Policy
 from flowsched.scheduler import replay as replay_journal
 
-__all__ = ["policy_named", "replay"]
-
 _DIFFERENT, _UNREADABLE = 1, 3
 _SHOWN = 20
 

@@ -40,8 +40,6 @@ from flowsched.run.slurm import SlurmExecutor
 from flowsched.run.ssh import SSHExecutor
 from flowsched.scheduler import Scheduler
 
-__all__ = ["run"]
-
 _CLUSTERS: dict[str, tuple[str, str, Callable[[_Session, str], Executor]]] = {
     "dask": ("dask://HOST:PORT", "distributed", lambda _, at: DaskExecutor(f"tcp://{at}", RESOURCES)),
     "ray": ("ray, ray://HOST:PORT", "ray", lambda _, at: RayExecutor(at or "auto", RESOURCES)),

@@ -20,8 +20,6 @@ from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
 from flowsched.serve import Service, ToldRequests
 
-__all__ = ["serve"]
-
 _FAILED = 1
 
 _SHORTEST, _LONGEST = 16, 4096

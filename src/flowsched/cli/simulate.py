@@ -37,8 +37,6 @@ from flowsched.sim.metrics import check_table_file, write_table
 from flowsched.sim.report import write_comparison
 from flowsched.sim.summary import duration, facts_line, tables
 
-__all__ = ["simulate"]
-
 _GARBAGE = 100_000
 """New objects after which this process looks for cycles of them."""
 

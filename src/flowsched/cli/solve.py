@@ -30,8 +30,6 @@ from flowsched.network.results import Algorithm, FlowResult
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["solve"]
-
 MALFORMED, INFEASIBLE, UNBOUNDED, TIME_LIMIT = 1, 3, 4, 5  # 2 is click's, for a wrong command line
 _EXIT_CODES: dict[type[Exception], int] = {
     DimacsError: MALFORMED,

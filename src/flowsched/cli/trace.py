@@ -18,8 +18,6 @@ from flowsched.sim.summary import Table
 from flowsched.sim.traces.describe import describe
 from flowsched.sim.traces.load import recognised
 
-__all__ = ["load", "print_tables", "trace", "trace_options"]
-
 _OPTIONS = (
     click.option(
         "--format",

@@ -36,8 +36,6 @@ from flowsched.rounds.engine import State
 from flowsched.rounds.values import Commit, Delta, Migrate, Preempt, Preemption, Reason, ReasonCode, Round
 from flowsched.scheduler import Scheduler
 
-__all__ = ["StageEngine"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -44,8 +44,6 @@ from flowsched.fgm.rule import StageRule
 from flowsched.fgm.stages import Stages
 from flowsched.journal.codec import as_ids, plain
 
-__all__ = ["learn", "told"]
-
 _Line = dict[str, Any]
 Floats = NDArray[np.float64]
 

@@ -28,8 +28,6 @@ from flowsched.fgm.needs import Catalog, Needs, Source
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes, Timelines
 
-__all__ = ["SOON", "Forecast", "Plan", "States", "missed", "theoretical_duration"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 States = tuple[Ints, Ints, list[NDArray[Any]]]

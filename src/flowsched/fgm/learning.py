@@ -17,8 +17,6 @@ from flowsched.fgm.adjust import Adjustment, Level, conformity, time_weighted_me
 from flowsched.fgm.estimate import DemandEstimator, by_progress
 from flowsched.fgm.stages import Stages, divide_stages
 
-__all__ = ["Learner", "MachineWatch", "TaskTrace"]
-
 Floats = NDArray[np.float64]
 
 MOST = 512

@@ -30,8 +30,6 @@ from flowsched.journal.snapshot import Extras
 from flowsched.policy.serialize import Makers
 from flowsched.rounds.engine import State
 
-__all__ = ["StageAdapter", "audit"]
-
 
 def _samples() -> list[Any]:
     cluster, estimator, stages = Cluster(("cpu",)), DemandEstimator(("cpu",)), Stages([1], [[1]])

@@ -20,8 +20,6 @@ from flowsched.policy import Policy
 from flowsched.rounds.engine import State
 from flowsched.rounds.values import Commit, Delta, Round
 
-__all__ = ["Adoptable", "FlowEngine", "Plans", "PlansEngine", "StageKnowledge"]
-
 
 class Plans(Protocol):
     """A scheduler of any kind under FGM."""

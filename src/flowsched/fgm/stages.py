@@ -16,8 +16,6 @@ from flowsched.boundary.validate import amounts, numbers, part
 from flowsched.exceptions import InputError
 from flowsched.fgm.estimate import Profile
 
-__all__ = ["Stages", "divide_stages"]
-
 Floats = NDArray[np.float64]
 
 

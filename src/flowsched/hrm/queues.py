@@ -31,8 +31,6 @@ from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Runn
 from flowsched.hrm.run_times import Books, Waiter, remaining, start_time
 from flowsched.hrm.units import AMOUNTS, Amounts, ResourceUnit
 
-__all__ = ["StackedQueue", "queue_length", "share_cores"]
-
 
 def queue_length(running: int, rate: float, heartbeat: float) -> int:
     """Return the length of a queue that keeps all of `running` places busy until the next heartbeat: b >= r (mu tau - 1).

@@ -11,8 +11,6 @@ from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.queues import StackedQueue, share_cores
 from flowsched.hrm.run_times import start_time
 
-__all__ = ["Elastic", "Move", "TransferQueue", "rebalance"]
-
 
 class TransferQueue:
     """Passes requests to a machine on to the queues of its units, each to the one where it starts first.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from flowsched.exceptions import InputError
 from flowsched.hrm.units import Amounts
 
-__all__ = ["Books", "RunTimes", "Waiter", "remaining", "start_time"]
-
 
 class RunTimes:
     """Expected run times by name of the job.

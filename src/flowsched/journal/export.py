@@ -117,8 +117,6 @@ from flowsched.journal.codec import encode, plain
 from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 from flowsched.journal.records import Header
 
-__all__ = ["DEEPEST", "LineReader", "lines", "opened", "replaced", "written"]
-
 FORMAT = (1, 6)
 """Major and minor version of the format."""
 

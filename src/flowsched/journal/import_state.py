@@ -25,8 +25,6 @@ from flowsched.policy import Policy
 from flowsched.policy.serialize import describe, difference, parts, rebuild
 from flowsched.rounds.engine import State
 
-__all__ = ["begun", "load", "read"]
-
 _P = TypeVar("_P", bound="Driven")
 
 

@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from flowsched.network.flow_network import FlowNetwork
     from flowsched.network.results import Algorithm, FlowSolution
 
-__all__ = ["IncrementalSession"]
-
 _TYPES: Final = 6
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1

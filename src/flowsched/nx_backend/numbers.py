@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["capacities", "decline", "infinite", "integers", "scale_weights"]
-
 
 def scale_weights(
     G: nx.Graph,

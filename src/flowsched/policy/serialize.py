@@ -22,8 +22,6 @@ from flowsched.exceptions import UnknownIdError
 from flowsched.policy import fairness, fragmentation, placement, priority, providers, utility
 from flowsched.policy.policy import Policy
 
-__all__ = ["describe", "difference", "parts", "rebuild"]
-
 Makers = Mapping[str, Callable[..., Any]]
 """By name, how to make parts that belong to an adapter."""
 

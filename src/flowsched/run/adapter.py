@@ -31,8 +31,6 @@ from flowsched.exceptions import FlowschedError, InputError
 from flowsched.hrm.agent.custody import FolderLock
 from flowsched.run.executor import Broken, Run, Started, Stopped, Told
 
-__all__ = ["Acts", "Adapter", "Folder", "Held", "record", "recorded"]
-
 LOGGER = logging.getLogger("flowsched")
 
 GARBLED = 10

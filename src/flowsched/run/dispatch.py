@@ -66,8 +66,6 @@ from flowsched.run.runs import LOGGER, Runs
 from flowsched.run.unfit import Unfit
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Dispatcher"]
-
 QUIET = 0.05
 """Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
 

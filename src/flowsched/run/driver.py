@@ -24,8 +24,6 @@ from flowsched.run.dispatch import Dispatcher
 from flowsched.run.executor import Broken, Executor, ExecutorError, Run, TaskCancelledError, Told, Work
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Driver"]
-
 CLOSING = 30.0
 """Seconds in which the runs have to end when the driver closes."""
 

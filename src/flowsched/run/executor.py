@@ -24,29 +24,6 @@ from flowsched.cluster.events import Event, JobSubmitted, MachineAdded, MachineU
 from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError
 
-__all__ = [
-    "Active",
-    "Away",
-    "Broken",
-    "Counting",
-    "Ended",
-    "Executor",
-    "ExecutorError",
-    "Failed",
-    "Holding",
-    "Left",
-    "NeverRunsError",
-    "Partial",
-    "Run",
-    "Started",
-    "Stopped",
-    "TaskCancelledError",
-    "TaskLostError",
-    "Told",
-    "Work",
-    "given",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Run:

@@ -34,8 +34,6 @@ from flowsched.run.command import Command, command_of, outcome, script
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Broken, Ended, Failed, Run, Stopped, Told
 
-__all__ = ["KubernetesError", "KubernetesExecutor"]
-
 LOGGER = logging.getLogger("flowsched")
 
 

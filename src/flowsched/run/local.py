@@ -37,8 +37,6 @@ from flowsched.run.command import ExitStatusError, command_of, outcome
 from flowsched.run.executor import Failed, Run, Told
 from flowsched.run.runs import LOGGER
 
-__all__ = ["Groups", "LocalExecutor", "capacity_here"]
-
 _CONTROLLERS = {"memory": "mem", "cpu": "cpu"}
 
 _PERIOD = 100_000

@@ -23,8 +23,6 @@ from uuid import uuid4
 from flowsched.exceptions import FlowschedError, TimeLimitError
 from flowsched.hrm.agent.processes import TOKEN, Family, end, signal_group, start_time
 
-__all__ = ["RunStoppedError", "attend", "clear", "stop"]
-
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 

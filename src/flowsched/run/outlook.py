@@ -30,8 +30,6 @@ from flowsched.run.executor import Executor, NeverRunsError, Work, given
 from flowsched.run.runs import LOGGER
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Outlook"]
-
 _ROUNDS, _STEP = 3, 1e5
 """Rounds in which a copy decides on a task, and the seconds between them: a policy may let a task wait for a while."""
 

@@ -15,8 +15,6 @@ from flowsched.exceptions import TimeLimitError
 from flowsched.run.ahead import Ahead
 from flowsched.run.executor import Active, Executor, Failed, Run
 
-__all__ = ["LOGGER", "PATIENCE", "Runs"]
-
 LOGGER = logging.getLogger("flowsched")
 
 PATIENCE = 10.0

@@ -38,8 +38,6 @@ from flowsched.run.adapter import Adapter, Folder, Held
 from flowsched.run.command import outcome, script
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
-__all__ = ["SlurmError", "SlurmExecutor"]
-
 LOGGER = logging.getLogger("flowsched")
 
 _AT_ONCE = 8

@@ -34,8 +34,6 @@ from flowsched.run.executor import Run, Stopped, Told
 if TYPE_CHECKING:
     from asyncssh import SSHClientConnection
 
-__all__ = ["BECOME", "SSHExecutor", "exchange"]
-
 LOGGER = logging.getLogger("flowsched")
 
 _LINE = re.compile(r"(this|[0-9a-f]{32}-\d+) (\w+) ?(.*)")

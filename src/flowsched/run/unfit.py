@@ -18,8 +18,6 @@ from flowsched.run.executor import Work
 from flowsched.run.runs import LOGGER
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Unfit"]
-
 IN_A_ROW = 3
 """Runs in a row that a machine could not begin, after which it is drained."""
 

@@ -45,8 +45,6 @@ try:
 except ImportError as missing:
     raise ImportError("the service needs starlette and uvicorn: pip install 'flowsched[serve]'") from missing
 
-__all__ = ["RequestLimits", "application"]
-
 _LOGGER = logging.getLogger("flowsched.serve")
 
 _KEY = re.compile(r"[!-~]{1,200}")

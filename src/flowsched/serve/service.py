@@ -34,8 +34,6 @@ from flowsched.serve import wire
 from flowsched.serve.told import ToldRequests
 from flowsched.serve.wire import RequestError, Row
 
-__all__ = ["Service"]
-
 _LOGGER = logging.getLogger("flowsched.serve")
 
 _LIFE = 10**9

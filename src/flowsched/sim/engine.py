@@ -31,8 +31,6 @@ from flowsched.sim.recorder import Recorder, reason_counts
 from flowsched.sim.workload import LATEST, SHORTEST, Workload, in_order
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, World
 
-__all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
-
 _PATIENCE = 10
 """Rounds in a row without a change, and without events to come, after which the run ends."""
 UNDECIDED: Final = "UNDECIDED"

@@ -21,8 +21,6 @@ from flowsched.exceptions import InputError
 from flowsched.sim.baselines import Greedy, Plan, Room
 from flowsched.sim.orders import Shares
 
-__all__ = ["Gavel", "max_min_throughput"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

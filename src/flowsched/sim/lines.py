@@ -20,8 +20,6 @@ from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 from flowsched.exceptions import InputError
 from flowsched.sim.baselines import Choice, Greedy, Plan, Room, emptiest, fifo, lacking
 
-__all__ = ["Queue"]
-
 Ints = NDArray[np.int64]
 
 

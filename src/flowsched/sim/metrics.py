@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from flowsched.rounds.values import Reason
     from flowsched.sim.workload import Load
 
-__all__ = ["ROUND_COLUMNS", "WALL_CLOCK", "Metrics", "Percentiles", "Usage", "check_table_file", "write_table"]
-
 ROUND_COLUMNS = (
     "time", "events", "nodes", "arcs", "changes", "solves", "placed", "preempted", "migrated", "conflicts",
     "apply", "update", "solve", "read", "schedule", "commit",

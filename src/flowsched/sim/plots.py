@@ -16,8 +16,6 @@ from flowsched.sim.summary import duration, energy, resource_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "Plot", "draw", "svg"]
-
 Drawn = TypeVar("Drawn")
 
 _BINS = 700

@@ -21,8 +21,6 @@ from flowsched.sim.gavel import Gavel
 from flowsched.sim.lines import Queue
 from flowsched.sim.workload import Workload
 
-__all__ = ["SCHEDULERS", "scheduler"]
-
 SCHEDULERS: Mapping[str, str] = MappingProxyType(
     {
         "flowsched": "min-cost flow with the default policy; flowsched:NAME for a ready-made policy",

@@ -28,8 +28,6 @@ from flowsched.cluster.events import (
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources, Task
 from flowsched.exceptions import InputError
 
-__all__ = ["LATEST", "QOS_PRIORITY", "SHORTEST", "Arrival", "Load", "Trace", "Workload", "estimated", "in_order"]
-
 QOS_PRIORITY: Mapping[str, int] = MappingProxyType({"Guaranteed": 0, "LS": 0, "Burstable": 1, "BE": 2})
 """Quality of service -> priority (lower is better): latency-sensitive before burstable before best effort."""
 

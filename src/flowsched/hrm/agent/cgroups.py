@@ -15,8 +15,6 @@ from flowsched.exceptions import InputError
 from flowsched.hrm.agent.custody import FolderLock
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["Cgroups"]
-
 
 class Cgroups:
     """A control group for each unit, and inside it one for each container.

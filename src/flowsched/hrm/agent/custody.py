@@ -26,8 +26,6 @@ from flowsched.boundary import control_groups, files, private
 from flowsched.exceptions import InputError
 from flowsched.hrm.agent.processes import Family, boot_id, end
 
-__all__ = ["Custody", "FolderLock", "default_folder"]
-
 
 def default_folder() -> Path:
     """Return the folder of all agents of this user."""

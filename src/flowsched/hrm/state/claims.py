@@ -10,8 +10,6 @@ from typing import Literal
 from flowsched.exceptions import FlowschedError
 from flowsched.hrm.units import Amounts
 
-__all__ = ["Claim", "ExpiredError", "Granted", "JobState", "Lost", "Refusal", "Report", "Status", "UnitState"]
-
 
 class ExpiredError(FlowschedError):
     """A scheduler has sent no heartbeat for too long, and has lost what it had claimed."""

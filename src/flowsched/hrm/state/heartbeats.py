@@ -26,8 +26,6 @@ from flowsched.hrm.state.schema import JS, MS, RS, RT, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import OvertakenError, UnitRows, container_of
 
-__all__ = ["MachineHeartbeats"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Changes:

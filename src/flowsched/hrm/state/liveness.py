@@ -22,8 +22,6 @@ from flowsched.hrm.state.schema import JS, LQ, MS, RS, RT, SC, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import UnitRows
 
-__all__ = ["HeartbeatCounters", "SchedulerHeartbeats", "lost_machine", "lost_scheduler", "open_again"]
-
 
 class HeartbeatCounters:
     """Counters of heartbeats in one table: some written by this process, all watched.

@@ -27,8 +27,6 @@ from flowsched.hrm.state.schema import LQ, RT
 from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import UnitRows, container_of
 
-__all__ = ["Lease", "Leases", "Pessimistic", "Place"]
-
 Place = Callable[[Sequence[Container], Sequence[UnitState]], Mapping[str, str] | None]
 """Function of the open tasks and the fresh state of all units: unit by task, or None if no placement exists."""
 

@@ -49,8 +49,6 @@ from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import OvertakenError, container_of, state_of
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["Negotiator"]
-
 _T = TypeVar("_T")
 
 _UNLIMITED = 1 << 40

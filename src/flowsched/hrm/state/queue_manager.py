@@ -22,16 +22,6 @@ from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import UnitRows, container_of
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = [
-    "change_units",
-    "checked_containers",
-    "delete_units",
-    "insert_tasks",
-    "insert_units",
-    "resize",
-    "rows_of_units",
-]
-
 
 def change_units(
     store: Store, db: sa.Connection, units: Sequence[str], length: int | None, places: int | None, now: float

@@ -26,8 +26,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["ADDED", "AMOUNT_NAMES", "HT", "JS", "LK", "LQ", "MS", "RS", "RT", "SC", "SHARED", "TABLES", "UNITS_CHANGED"]
-
 TABLES = sa.MetaData()
 
 AMOUNT_NAMES = ("vcore", "mem", "gmem", "places")

@@ -34,8 +34,6 @@ from flowsched.exceptions import ConcurrentUseError, FlowschedError, InputError,
 from flowsched.hrm.address import address
 from flowsched.hrm.state.schema import ADDED, LK, TABLES, UNITS_CHANGED
 
-__all__ = ["Store", "among", "given", "packed"]
-
 T = TypeVar("T")
 
 _BUSY = {"40001", "40P01", "55P03"}

@@ -14,8 +14,6 @@ from flowsched.cluster.model import MICRO, Resources
 from flowsched.sim.summary import Table, amount, duration, resource_label
 from flowsched.sim.workload import Workload
 
-__all__ = ["describe"]
-
 _MOST = 12
 """Rows of a table of machines; the rest is one row."""
 

@@ -15,8 +15,6 @@ from flowsched.sim.tables import Row, positional_rows
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import Arrival, Trace
 
-__all__ = ["GOOGLE_2011", "MACHINE_COLUMNS", "event_files", "machines_of", "of_events"]
-
 MACHINE_COLUMNS = ("time", "machine", "event", "platform", "cpu", "memory")
 _TASK_COLUMNS = (
     "time", "missing", "job", "index", "machine", "event", "user",

@@ -17,8 +17,6 @@ from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.google2011 import event_files, of_events
 from flowsched.sim.workload import Trace
 
-__all__ = ["GOOGLE_2019", "machine_rows"]
-
 _KINDS = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
 
 _EVENTS = {

@@ -22,8 +22,6 @@ from flowsched.sim.traces.swf import SWF
 from flowsched.sim.traces.table import CSV, JSONL
 from flowsched.sim.workload import QOS_PRIORITY, Workload
 
-__all__ = ["TRACE_FORMATS", "load_trace", "recognised"]
-
 TRACE_FORMATS: dict[str, TraceFormat] = {
     known.name: known for known in (OPENB, GOOGLE_2011, GOOGLE_2019, PHILLY, PAI, AZURE, JSONL, CSV, GAVEL, SWF)
 }

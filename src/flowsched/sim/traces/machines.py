@@ -18,8 +18,6 @@ from flowsched.sim.traces.openb import NODE_COLUMNS, read_nodes
 from flowsched.sim.traces.table import Reader, start_machines
 from flowsched.sim.workload import Workload, in_order
 
-__all__ = ["read_machines", "with_machine_events"]
-
 _PART = re.compile(r"\s*(\d{1,7})\s*x\s*(.*)", re.DOTALL)
 
 

@@ -28,8 +28,6 @@ from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, json_records, nam
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import LATEST, Arrival, Trace, in_order
 
-__all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "Reader", "start_machines"]
-
 COLUMNS = (
     "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
 )  # fmt: skip

@@ -19,8 +19,6 @@ from flowsched.exceptions import InputError
 from flowsched.sim.traces.table import AMOUNTS, COLUMNS, EVENTS, MACHINE_COLUMNS
 from flowsched.sim.workload import Workload
 
-__all__ = ["write_trace"]
-
 
 def write_trace(workload: Workload, path: str | Path) -> None:
     """Write a workload as CSV or JSON lines, so that what is read again simulates the same.
