@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Set
 from typing import Any, TypeVar
@@ -17,10 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.addresses import masked
 from flowsched.exceptions import InputError
-
-__all__ = ["frozen"]
 
 # Made once: every task is checked here, and making a union takes longer than testing against it.
 _WHOLE, _REAL = (int, np.integer), (int, float, np.integer, np.floating)
@@ -44,6 +42,17 @@ _SEEN = 4000
 
 _WORDY = 3000
 """Bits from which a whole number is quoted by its size: Python refuses to spell out one of 4,300 digits."""
+_PASSWORD = re.compile(r"(://[^\s/?#:@]*):.*@", re.DOTALL)
+"""Of an address, up to the last @: one in a password may not have been escaped."""
+
+_UNFINISHED = re.compile(r"(://[^\s/?#:@]*):(?!\d*(?:[/?#\s'\",\])]|$)|\*\*\*)[^\s'\"]*")
+"""An address without @, with something after the colon that is no port: perhaps a password without a host."""
+
+_PARAMETER = re.compile(
+    r"""(?i)(\b[\w.-]*(?:pass|password|passwd|passphrase|pwd|secret|token|credentials?|api_?key)["']?\s*[=:]\s*)"""
+    r"""('[^']*'|"[^"]*"|[^&\s'",}]+)"""
+)
+"""Of an address's query, or of a list or table of names and values."""
 
 
 def quoted(value: Any, most: int = 80) -> str:
@@ -244,3 +253,10 @@ def frozen(cls: type[_T], attributes: dict[str, Any]) -> _T:
     made = _new(cls)
     _set(made, "__dict__", attributes)
     return made
+
+
+def masked(text: str) -> str:
+    """Return a text with ``***`` in place of passwords in addresses; more is masked where that is in doubt."""
+    if "://" in text:
+        text = _UNFINISHED.sub(r"\1:***", _PASSWORD.sub(r"\1:***@", text))
+    return _PARAMETER.sub(r"\1***", text)

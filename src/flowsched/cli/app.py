@@ -35,8 +35,7 @@ def application() -> click.Group:
     from flowsched.cli import endings
     from flowsched.cli.bench import bench
     from flowsched.cli.hrm import hrm
-    from flowsched.cli.journal import journal
-    from flowsched.cli.replay import replay
+    from flowsched.cli.replay import journal, replay
     from flowsched.cli.run import run
     from flowsched.cli.serve import serve
     from flowsched.cli.simulate import simulate

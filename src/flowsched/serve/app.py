@@ -31,8 +31,6 @@ from flowsched.serve.service import Service
 from flowsched.serve.wire import RequestError, Row
 from flowsched.version import __version__
 
-__all__ = []
-
 _EMPTY: dict[Hashable, Any] = {}
 
 

@@ -18,7 +18,7 @@ from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
 from flowsched.sim.traces.machines import read_machines, with_machine_events
-from flowsched.sim.traces.write import write_trace
+from flowsched.sim.traces.table import write_trace
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload, estimated
 
 __all__ = [

@@ -35,9 +35,6 @@ from flowsched.sim.power import PowerMeter, PowerModel
 from flowsched.sim.runs import FAILED, STOPPED, Runs
 from flowsched.sim.workload import Arrival, Workload
 
-__all__ = ["World"]
-
-
 try:
     import simpy
 except ImportError as missing:  # pragma: no cover

@@ -22,7 +22,7 @@ from flowsched.exceptions import TimeLimitError
 from flowsched.hrm.clocks import Clock, Watch
 from flowsched.hrm.containers import Container, Outcome
 from flowsched.hrm.state.claims import Claim, ExpiredError, Granted, Refusal, Status, UnitState
-from flowsched.hrm.state.liveness import SchedulerHeartbeats
+from flowsched.hrm.state.heartbeats import SchedulerHeartbeats
 from flowsched.hrm.state.schema import LQ, RT
 from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import UnitRows, container_of

@@ -30,9 +30,8 @@ from flowsched.hrm.ids import names
 from flowsched.hrm.rebalancing import Elastic
 from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.state.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
-from flowsched.hrm.state.heartbeats import MachineHeartbeats
+from flowsched.hrm.state.heartbeats import MachineHeartbeats, SchedulerHeartbeats, lost_machine, lost_scheduler
 from flowsched.hrm.state.history import History
-from flowsched.hrm.state.liveness import SchedulerHeartbeats, lost_machine, lost_scheduler
 from flowsched.hrm.state.locks import Leases, Pessimistic, Place
 from flowsched.hrm.state.optimistic import FairShares, Optimistic
 from flowsched.hrm.state.queue_manager import (

@@ -16,7 +16,7 @@ from flowsched.hrm.containers import Container, Trigger, sense
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.rebalancing import Elastic
 from flowsched.hrm.state.claims import Status
-from flowsched.hrm.state.liveness import open_again
+from flowsched.hrm.state.heartbeats import open_again
 from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, MS, RS, RT, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import UnitRows, container_of

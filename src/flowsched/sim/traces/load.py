@@ -13,8 +13,7 @@ from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.tables import LIMIT, is_json, json_records
 from flowsched.sim.traces.azure import AZURE
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
-from flowsched.sim.traces.google2011 import GOOGLE_2011
-from flowsched.sim.traces.google2019 import GOOGLE_2019
+from flowsched.sim.traces.google import GOOGLE_2011, GOOGLE_2019
 from flowsched.sim.traces.gpu_clusters import GAVEL, PAI, PHILLY
 from flowsched.sim.traces.machines import read_machines
 from flowsched.sim.traces.openb import OPENB

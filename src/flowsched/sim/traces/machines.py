@@ -12,8 +12,7 @@ from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError, TraceError
 from flowsched.sim.tables import LIMIT, Row, cells_of, json_records, named_rows, positional_rows
 from flowsched.sim.traces.formats import TraceSource
-from flowsched.sim.traces.google2011 import MACHINE_COLUMNS, machines_of
-from flowsched.sim.traces.google2019 import machine_rows
+from flowsched.sim.traces.google import MACHINE_COLUMNS, machine_rows, machines_of
 from flowsched.sim.traces.openb import NODE_COLUMNS, read_nodes
 from flowsched.sim.traces.table import Reader, start_machines
 from flowsched.sim.workload import Workload, in_order
