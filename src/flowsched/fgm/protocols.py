@@ -16,9 +16,7 @@ from flowsched.exceptions import InputError
 from flowsched.fgm.forecast import Forecast
 from flowsched.journal.engine import Engine
 from flowsched.journal.journal import Journal
-from flowsched.policy import Policy
-from flowsched.rounds.engine import State
-from flowsched.rounds.values import Commit, Delta, Round
+from flowsched.rounds.values import Commit, Round
 
 
 class Plans(Protocol):
@@ -141,42 +139,13 @@ class PlansEngine:
         """Return offers of no machine: which ones the scheduler would take is not known."""
         return np.zeros((len(classes), 0), np.int64)
 
-    # -- only of a flow scheduler -------------------------------------------------------------------------------
+    def _refused(self, *_: object) -> NoReturn:
+        raise InputError("FineGrained: only over a flowsched.Scheduler can it be kept or copied")
 
-    @property
-    def seed(self) -> int:
-        """Refused."""
-        return _refuse()
-
-    @property
-    def policy(self) -> Policy:
-        """Refused."""
-        return _refuse()
-
-    @policy.setter
-    def policy(self, policy: Policy) -> None:
-        _refuse()
-
-    def fail_round(self, now: float) -> None:
-        """Refused."""
-        _refuse()
-
-    def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Refused."""
-        return _refuse()
-
-    def state(self) -> State:
-        """Refused."""
-        return _refuse()
-
-    def replace_state(self, state: State, cached: bool = False) -> None:
-        """Refused."""
-        _refuse()
-
-    def fresh(self) -> PlansEngine:
-        """Refused."""
-        return _refuse()
-
-
-def _refuse() -> NoReturn:
-    raise InputError("FineGrained: only over a flowsched.Scheduler can it be kept or copied")
+    seed: Any = property(_refused)
+    policy: Any = property(_refused, _refused)
+    fail_round: Any = _refused
+    impose: Any = _refused
+    state: Any = _refused
+    replace_state: Any = _refused
+    fresh: Any = _refused

@@ -516,13 +516,8 @@ class FlowNetwork:
         """
         core = self._core  # with what partial solves have hidden in it
         arcs, nodes = core.arc_ids(), core.node_ids()
-        dense = np.zeros(int(nodes[-1]) + 1 if len(nodes) else 0, np.int64)
-        dense[nodes] = np.arange(len(nodes))
-        tail, head, capacity, cost, lower = (
-            core.arc_data(arcs, field) for field in (_cs.TAIL, _cs.HEAD, _cs.CAPACITY, _cs.COST, _cs.LOWER)
-        )
         result = FlowResult(core.flow(arcs), core.cost_of_flow(), core.potential(nodes), {})
-        certify(dense[tail], dense[head], capacity, cost, core.supply(nodes), result, lower=lower)
+        certify(**_problem(core, nodes, arcs).arguments(), result=result)
 
     def cost_range(self, arcs: ArrayLike | None = None) -> tuple[Int64Array, Int64Array]:
         """Range of an arc's cost in which the present flow stays optimal, as long as nothing else changes.
@@ -565,12 +560,7 @@ class FlowNetwork:
 
     def to_problem(self) -> FlowProblem:
         """Return nodes, arcs and supplies as a problem, numbered in the order of `nodes` and `arcs`."""
-        arcs, nodes = self.arcs(), self.nodes()
-        dense = np.zeros(int(nodes[-1]) + 1 if len(nodes) else 0, np.int64)
-        dense[nodes] = np.arange(len(nodes))
-        return FlowProblem(
-            dense[self.tail(arcs)], dense[self.head(arcs)], self.capacity(arcs), self.cost(arcs), self.supply(nodes), self.lower(arcs)
-        )  # fmt: skip
+        return _problem(self._core, self.nodes(), self.arcs())
 
     def state(self) -> dict[str, int | NDArray[np.int32] | Int64Array]:
         """All of the network as data, for `from_state`: ids, flow, potentials, kept basis, and the order of everything; without names.
@@ -589,3 +579,12 @@ class FlowNetwork:
         core.adopt(state)
         core.remove_nodes(hidden)
         return core.dump()
+
+
+def _problem(core: _cs.Network, nodes: Int64Array, arcs: Int64Array) -> FlowProblem:
+    dense = np.zeros(int(nodes[-1]) + 1 if len(nodes) else 0, np.int64)
+    dense[nodes] = np.arange(len(nodes))
+    tail, head, capacity, cost, lower = (
+        core.arc_data(arcs, what) for what in (_cs.TAIL, _cs.HEAD, _cs.CAPACITY, _cs.COST, _cs.LOWER)
+    )
+    return FlowProblem(dense[tail], dense[head], capacity, cost, core.supply(nodes), lower)

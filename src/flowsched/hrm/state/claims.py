@@ -142,8 +142,3 @@ class JobState:
     open: int
     held: int
     done: int
-
-    @property
-    def tasks_per_stage(self) -> int:
-        """Tasks of each stage, rounded up."""
-        return math.ceil(self.tasks / self.stages)

@@ -74,7 +74,7 @@ class Negotiator:
         By default one in this process.
     ttl : float
         Seconds without a heartbeat after which a scheduler or a lock counts as lost; up to an eighth less for a
-        scheduler or a machine, because not every heartbeat is written (see `liveness`).  The negotiator that declares it
+        scheduler or a machine, because not every heartbeat is written (see `heartbeats`).  The negotiator that declares it
         lost must have watched for so long: call `expire` regularly, on one that lives.
     machine_ttl : float, optional
         The same for machines; by default `ttl`.
