@@ -35,6 +35,9 @@ from flowsched.exceptions import FlowschedError
 REFUSED, INTERRUPTED, READER_GONE = 74, 130, 141
 """Exit statuses: of an input or output error in sysexits.h; of programs that SIGINT and SIGPIPE have ended, in shells."""
 
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
 _WORD, _MESSAGE = 84, 4000
 
 _interrupted = False

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 
-_PATH = click.Path(dir_okay=False, path_type=Path)
+_PATH = endings.FILE
 
 _config = click.option(
     "--config", type=_PATH, metavar="FILE", required=True, envvar="FLOWSCHED_HRM", show_envvar=True,

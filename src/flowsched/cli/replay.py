@@ -48,7 +48,7 @@ _policies = click.option(
     help="A policy with parts of your own: an object, or a function that makes one. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write all results."
+    "--json", "json_file", type=endings.FILE, metavar="FILE", help="Write all results."
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
@@ -182,7 +182,7 @@ def journal() -> None:
 @journal.command("export")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT",
+    "-o", "--output", type=endings.FILE, metavar="OUT",
     help="Output file; compressed if it ends with .gz. By default standard output.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite a file that is there already.")
@@ -213,7 +213,7 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
 
 @journal.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("journal_", metavar="JOURNAL", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("journal_", metavar="JOURNAL", type=endings.FILE)
 @_policies
 def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
     """Begin a journal with a state that `flowsched journal export` wrote.

@@ -65,26 +65,26 @@ _FAILED = 1
 
 
 @click.command("run", cls=endings.Command)
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=endings.FILE)
 @click.option("--on", "on", metavar="WHERE", default="local", show_default=True, help=f"One of: {_WHERE}.")
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=endings.FOLDER,
     metavar="DIR",
     help="Where the output of each task goes, as TASK.log.  [default: FILE's name, with .out]",
 )
 @click.option(
     "--state",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=endings.FOLDER,
     metavar="DIR",
     help="Keep a journal there: the same command goes on where it was interrupted or killed.",
 )
 @click.option(
     "--cgroup",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=endings.FOLDER,
     metavar="DIR",
     help="Limit the tasks of this machine to their demand, in subgroups of this control group.",
 )

@@ -27,13 +27,13 @@ _SHORTEST, _LONGEST = 16, 4096
 
 @click.command("serve", cls=endings.Command)
 @click.option(
-    "--journal", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--journal", type=endings.FILE, metavar="FILE",
     help="Where to write down what happens; the same command goes on from it. Keys of requests are beside it, in FILE.requests.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 takes a free one.")
 @click.option(
-    "--token-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--token-file", type=endings.FILE, metavar="FILE",
     help="A file with the token. By default FLOWSCHED_TOKEN of the environment, or a new one, which is printed.",
 )  # fmt: skip
 @click.option(

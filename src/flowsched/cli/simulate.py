@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -136,35 +136,18 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     help="A stopped task loses its work, or keeps it.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same simulation.")
-@click.option(
-    "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write a report with plots, one HTML file.",
-)
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Write all figures and series.",
-)
-@click.option(
-    "--csv",
-    "csv_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="--compare: write a row per run.",
-)
+@click.option("--report", type=endings.FILE, metavar="FILE", help="Write a report with plots, one HTML file.")
+@click.option("--json", "json_file", type=endings.FILE, metavar="FILE", help="Write all figures and series.")
+@click.option("--csv", "csv_file", type=endings.FILE, metavar="FILE", help="--compare: write a row per run.")
 @click.option(
     "--tasks",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=endings.FILE,
     metavar="FILE",
     help="Write a table with a row per task: when and where it started, when it ended, how often it was preempted.  CSV, or Parquet if FILE ends with .parquet.",
 )
 @click.option(
     "--journal",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=endings.FILE,
     metavar="FILE",
     help="Write the scheduler's journal, for `flowsched replay`; a new file.",
 )
@@ -206,7 +189,7 @@ def simulate(**options: Any) -> None:
     try:
         _check_outputs(options)
         if options["compare"] is not None:
-            run_comparison(options, _workload, _arguments(options))
+            _compare(options)
             return
         if options["csv_file"] or options["seeds"] > 1:
             raise BadInput("--seeds and --csv are for --compare")
@@ -316,13 +299,7 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
         policy = Policy.named(options["policy"])
         scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
         facts = {"policy": options["policy"]}
-    return sim.Simulation(
-        scheduler,
-        workload,
-        **_arguments(options),
-        seed=options["seed"],
-        facts=facts,
-    )
+    return sim.Simulation(scheduler, workload, **_arguments(options), seed=options["seed"], facts=facts)
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
@@ -418,19 +395,14 @@ def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:
     print_tables(out, tables(metrics))
 
 
-def run_comparison(
-    options: dict[str, Any], make: Callable[[dict[str, Any]], sim.Workload], simulation: dict[str, Any]
-) -> None:
-    """Run the comparison of a command line, print it and write its files.
-
-    `make` makes the workload of options, and `simulation` has the keyword arguments of every simulation.
-    """
-    names = [name.strip() for name in options["compare"].split(",")]
+def _compare(options: dict[str, Any]) -> None:
+    """Run the comparison of a command line, print it and write its files."""
+    simulation, names = _arguments(options), [name.strip() for name in options["compare"].split(",")]
     for option in ("scheduler", "journal", "tasks", "goals"):
         if options[option]:
             raise BadInput(f"--{option} is of one run, not of --compare")
     seeds = range(options["seed"], options["seed"] + options["seeds"])
-    work = make(options)
+    work = _workload(options)
     for name in names:
         sim.scheduler(name, work)
     words, stop = endings.Words(options["quiet"]), _Stop()
@@ -450,7 +422,7 @@ def run_comparison(
                 words.print(f"{done}/{total}  {line}", soft_wrap=True)
 
         found = sim.compare(
-            partial(_made, make, options), names, seeds, processes=processes, until=options["until"],
+            partial(_made, options), names, seeds, processes=processes, until=options["until"],
             options=simulation, said=said, stopped=lambda: stop.called,
         )  # fmt: skip
     recorded = options["trace"] not in (None, "model") and options["trace"] not in sim.SYNTHETIC
@@ -489,8 +461,8 @@ class _Stop:
         self.called = True
 
 
-def _made(make: Callable[[dict[str, Any]], sim.Workload], options: dict[str, Any], seed: int) -> sim.Workload:
-    return make({**options, "seed": seed})
+def _made(options: dict[str, Any], seed: int) -> sim.Workload:
+    return _workload({**options, "seed": seed})
 
 
 def _print_comparison(found: Comparison, recorded: bool) -> None:

@@ -52,10 +52,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     help="Algorithm; every choice finds the same cost.",
 )  # fmt: skip
 @click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time limit (of each round).",
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time limit (of each round)."
 )
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
 @click.option(

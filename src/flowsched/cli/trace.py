@@ -140,7 +140,7 @@ def info(file: str, **options: Any) -> None:
 
 @trace.command("convert")
 @click.argument("file")
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("out", type=endings.FILE)
 @trace_options
 @_LIMIT
 def convert(file: str, out: Path, **options: Any) -> None:

@@ -76,11 +76,7 @@ class Stages:
 
 
 def divide_stages(
-    demand: ArrayLike | Profile,
-    *,
-    thresholds: ArrayLike,
-    min_length: float = 0.05,
-    seconds: ArrayLike | None = None,
+    demand: ArrayLike | Profile, *, thresholds: ArrayLike, min_length: float = 0.05, seconds: ArrayLike | None = None
 ) -> Stages:
     """Divide the needs of a task into stages.
 

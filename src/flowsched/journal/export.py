@@ -156,10 +156,7 @@ def lines(engine: Engine) -> Iterator[bytes]:
         try:
             line = next(rows, None)
             text = b"" if line is None else encode(line) + b"\n"
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # a number of thousands of digits, an id that contains itself
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, an id that contains itself
             raise InputError(f"a state can only hold ids that JSON can carry: {error}") from None
         if line is None:
             break

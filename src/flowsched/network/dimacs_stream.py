@@ -51,14 +51,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, TimeLimitError, UnboundedError
-from flowsched.network.dimacs import (
-    MOST_NODES,
-    check_bounds,
-    malformed,
-    problem_line,
-    quoted_token,
-    read_numbers,
-)
+from flowsched.network.dimacs import MOST_NODES, check_bounds, malformed, problem_line, quoted_token, read_numbers
 from flowsched.network.flow_network import FlowNetwork
 
 if TYPE_CHECKING:

@@ -127,12 +127,7 @@ class Driver:
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def submit(
-        self,
-        job: JobSubmitted,
-        payloads: Mapping[Any, Any],
-        *,
-        retries: int = 0,
-        time_limit: float | None = None,
+        self, job: JobSubmitted, payloads: Mapping[Any, Any], *, retries: int = 0, time_limit: float | None = None
     ) -> dict[Hashable, asyncio.Future[Any]]:
         """Submit a job; return the futures of its tasks.
 

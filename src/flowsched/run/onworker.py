@@ -88,17 +88,10 @@ def attend(
 
 
 def _attend(
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    token: str,
-    news: int,
-    wanted: Callable[[], bool] | None,
+    arguments: Sequence[str], environment: Mapping[str, str], token: str, news: int, wanted: Callable[[], bool] | None
 ) -> int:
     process = subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD, "/bin/sh", *arguments],
-        env=environment,
-        stdin=subprocess.PIPE,
-        start_new_session=True,
+        ["/bin/sh", "-c", _GUARD, "/bin/sh", *arguments], env=environment, stdin=subprocess.PIPE, start_new_session=True
     )
     family = Family(process.pid, start_time(process.pid) or 0, token)
     watched = os.pidfd_open(process.pid)

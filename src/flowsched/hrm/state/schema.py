@@ -109,10 +109,7 @@ JS = sa.Table(
 """Jobs: scheduler, counts of their tasks by state, the name under which they recur (null: the job's id), and what runs."""
 
 HT = sa.Table(
-    "hrm_ht",
-    TABLES,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("seconds", sa.Float, nullable=False),
+    "hrm_ht", TABLES, sa.Column("name", sa.String, primary_key=True), sa.Column("seconds", sa.Float, nullable=False)
 )
 """History: moving mean of the run times by name of the job."""
 
@@ -126,10 +123,7 @@ SC = _heard_of("hrm_sc", "scheduler")
 """Schedulers and their heartbeats."""
 
 LK = sa.Table(
-    "hrm_lk",
-    TABLES,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("next", sa.BigInteger, nullable=False),
+    "hrm_lk", TABLES, sa.Column("name", sa.String, primary_key=True), sa.Column("next", sa.BigInteger, nullable=False)
 )
 """Counters: the lock's ticket machine, and the changes of units."""
 
