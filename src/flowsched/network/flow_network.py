@@ -450,7 +450,7 @@ class FlowNetwork:
 
     def reduced_cost(self, arcs: ArrayLike | None = None) -> Int64Array:
         """``cost + potential[tail] - potential[head]`` of arcs, with the present costs and the last solution's potentials."""
-        return self._data(arcs, _cs.REDUCED)
+        return self._core.arc_data(self._arc_ids(arcs), _cs.REDUCED)
 
     # -- the present data ------------------------------------------------------------------------------------
 
@@ -468,26 +468,23 @@ class FlowNetwork:
 
     def tail(self, arcs: ArrayLike | None = None) -> Int64Array:
         """Tails of arcs (all, in the order of `arcs()`, by default; so for all that follow)."""
-        return self._data(arcs, _cs.TAIL)
+        return self._core.arc_data(self._arc_ids(arcs), _cs.TAIL)
 
     def head(self, arcs: ArrayLike | None = None) -> Int64Array:
         """Heads of arcs."""
-        return self._data(arcs, _cs.HEAD)
+        return self._core.arc_data(self._arc_ids(arcs), _cs.HEAD)
 
     def capacity(self, arcs: ArrayLike | None = None) -> Int64Array:
         """Capacities of arcs."""
-        return self._data(arcs, _cs.CAPACITY)
+        return self._core.arc_data(self._arc_ids(arcs), _cs.CAPACITY)
 
     def cost(self, arcs: ArrayLike | None = None) -> Int64Array:
         """Costs of arcs."""
-        return self._data(arcs, _cs.COST)
+        return self._core.arc_data(self._arc_ids(arcs), _cs.COST)
 
     def lower(self, arcs: ArrayLike | None = None) -> Int64Array:
         """Lower bounds of arcs."""
-        return self._data(arcs, _cs.LOWER)
-
-    def _data(self, arcs: ArrayLike | None, what: int) -> Int64Array:
-        return self._core.arc_data(self._arc_ids(arcs), what)
+        return self._core.arc_data(self._arc_ids(arcs), _cs.LOWER)
 
     @property
     def num_nodes(self) -> int:
