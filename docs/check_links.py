@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ELSEWHERE = ('src="http', 'src="//', 'rel="stylesheet" type="text/css" href="http', "@import url(http")
-"""Marks of what a browser would fetch from another site."""
+"""Marks of resources that a browser would fetch from another site."""
 
 
 class Page(HTMLParser):

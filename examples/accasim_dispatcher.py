@@ -1,4 +1,4 @@
-"""A dispatcher of AccaSim that asks flowsched, beside AccaSim's own on the same jobs."""
+"""A dispatcher of AccaSim that uses flowsched, compared with AccaSim's own on the same jobs."""
 
 import collections
 import collections.abc
@@ -13,7 +13,7 @@ import numpy as np
 
 import flowsched as fs
 
-for _name in ("Callable", "Hashable", "Iterable", "Mapping", "MutableMapping"):  # AccaSim 1.1.3 looks for them there
+for _name in ("Callable", "Hashable", "Iterable", "Mapping", "MutableMapping"):  # AccaSim 1.1.3 imports them from there
     setattr(collections, _name, getattr(collections.abc, _name))
 try:
     with warnings.catch_warnings():
@@ -26,7 +26,7 @@ except ImportError as missing:
 
 
 class Dispatcher(SchedulerBase):
-    """Starts jobs where and when a scheduler says; nodes and jobs are told as AccaSim has them.
+    """Starts jobs when and where a scheduler decides; nodes and jobs become events as AccaSim has them.
 
     Parameters
     ----------
@@ -53,9 +53,7 @@ class Dispatcher(SchedulerBase):
             self.sched = self.make(tuple(next(iter(nodes.values()))))
             self.sched.apply(*(fs.MachineAdded(node, dict(capacity)) for node, capacity in nodes.items()))
         present = self.resource_manager.current_allocations.keys() | {job.id for job in jobs}
-        events: list[fs.Event] = [
-            fs.JobRemoved(job) for job in sorted(self.known - present)
-        ]  # no call tells what ended
+        events: list[fs.Event] = [fs.JobRemoved(job) for job in sorted(self.known - present)]  # AccaSim reports no ends
         events += [submitted(job) for job in jobs if job.id not in self.known]
         self.known = set(present)
         self.sched.apply(*events)
@@ -67,7 +65,7 @@ class Dispatcher(SchedulerBase):
 
 
 def submitted(job: Any) -> fs.JobSubmitted:
-    """Return a job of AccaSim as an event: as many equal tasks as it asks for nodes, all of which start together."""
+    """Return a job of AccaSim as an event: one equal task for each requested node, all of which start together."""
     estimate = getattr(job, "expected_duration", None)
     demand = dict(job.requested_resources)
     tasks = [fs.Task((job.id, i), demand, duration=estimate or None) for i in range(job.requested_nodes)]

@@ -8,7 +8,7 @@ import flowsched as fs
 
 
 class Model:
-    """A simulated cluster: a queue of events, and what runs."""
+    """A simulated cluster: a queue of events, and the running tasks."""
 
     def __init__(self, machines: int, jobs: int) -> None:
         self.rng, self.number = random.Random(0), itertools.count()
@@ -34,7 +34,7 @@ class Model:
         now = 0.0
         while self.queue:
             now = self.queue[0][0]
-            while self.queue and self.queue[0][0] == now:  # all that happens now is decided together
+            while self.queue and self.queue[0][0] == now:  # all events of this time are decided together
                 _, number, event = heapq.heappop(self.queue)
                 if isinstance(event, fs.TaskCompleted) and self.ends.get(event.task) != number:
                     continue  # the task was stopped meanwhile

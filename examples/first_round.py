@@ -1,4 +1,4 @@
-"""A first round: machines, two jobs, a decision, and why a task waits."""
+"""A first round: machines, two jobs, a decision, and the reason of a waiting task."""
 
 import flowsched as fs
 

@@ -1,4 +1,4 @@
-"""Two policies for Gavel's scheduler, answered by flowsched.
+"""Two policies for Gavel's scheduler, computed by flowsched.
 
 Gavel (github.com/stanford-futuredata/gavel) asks its policy whenever a job comes or goes, with one dictionary per job, and takes
 the fraction of time that each job shall spend on each worker type.  It goes by the beginning of a policy's `name` for the
@@ -29,7 +29,7 @@ def able(throughputs: Table, scale_factors: Mapping[Hashable, int], cluster_spec
 class MaxMinFairness:
     """Max-min fairness in throughput by water filling, as `MaxMinFairnessWaterFillingPolicyWithPerf`.
 
-    A job's throughput counts in relation to that under equal shares, per priority weight and times its scale factor.
+    The throughput of a job is relative to that under equal shares, divided by its priority weight, times its scale factor.
     """
 
     name = "MaxMinFairness_Flowsched"
@@ -60,7 +60,7 @@ class MaxMinFairness:
 
 
 class Placement:
-    """Whole workers until the end: a round of `fs.Scheduler` puts jobs where their throughput is best, all in all.
+    """Whole workers until the end: a round of `fs.Scheduler` maximises the total relative throughput.
 
     A job that has been given a type keeps it.  Of the others, older ones go before younger ones (`fs.WaitCost`).
     """

@@ -1,4 +1,4 @@
-"""An environment of Gymnasium: an agent gives each arriving job its priority, and flowsched decides where and when it runs."""
+"""An environment of Gymnasium: an agent sets the priority of each arriving job, and flowsched places it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -85,7 +85,7 @@ class JobPriorities(gymnasium.Env):
         return self.observation(), (before - self.waited) / self.work.n_tasks, over, False, self.info()
 
     def run(self, until: float) -> None:
-        """Let everything happen that is due before a time."""
+        """Process all events that are due before a time."""
         while self.env.peek() < until - EARLY and (now := self.simulation.step()) is not None:
             self.waited += self.progress.waiting * (now.time - self.progress.time)
             self.progress = now

@@ -1,4 +1,4 @@
-"""Prefer the newest kernel: a placement cost of one's own."""
+"""Prefer the newest kernel: a custom placement cost."""
 
 from dataclasses import dataclass
 

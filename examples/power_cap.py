@@ -1,4 +1,4 @@
-"""A power cap per rack: a hard limit of one's own, which reasons and explanations know by its name."""
+"""A power cap per rack: a custom hard limit, which reasons and explanations name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import flowsched as fs
 
 @dataclass(frozen=True)
 class PowerCap:
-    """The tasks of a rack together draw at most `cap` watts; `watts` says what a unit of each resource draws."""
+    """The tasks of a rack together draw at most `cap` watts; `watts` is the power of a unit of each resource."""
 
     cap: float
     watts: Mapping[str, float]

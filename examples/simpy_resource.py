@@ -17,7 +17,7 @@ LAST = 2
 
 
 class Request(PriorityRequest):
-    """Asks for amounts of resources, as often as it has `tasks`; all of them start together, on `machines`.
+    """Requests amounts of resources for each of its `tasks`; all of them start together, on `machines`.
 
     Further arguments are those of `fs.Task` (``labels``, ``prefers``, ``duration``, ...).
     """
@@ -39,7 +39,7 @@ class Request(PriorityRequest):
 
 
 class Machines(BaseResource):
-    """Machines in somebody's environment, with the calls of `simpy.PreemptiveResource`.
+    """Machines in a SimPy environment, with the calls of `simpy.PreemptiveResource`.
 
     What is requested and released at one time is decided together, after all other events of that time.  The process of
     a request that is preempted is interrupted with `Preempted` as the cause, and the request is over.  A policy with
@@ -62,7 +62,7 @@ class Machines(BaseResource):
         self.sched.apply(*(fs.MachineAdded(machine, capacity) for machine, capacity in machines.items()))
 
     def tell(self, *events: fs.Event) -> None:
-        """Tell the scheduler, and let it decide at the end of the present time."""
+        """Report to the scheduler, which decides at the end of the present time."""
         self.sched.apply(*events)
         if not self.news:
             self.news = True
@@ -76,7 +76,7 @@ class Machines(BaseResource):
         self.tell(fs.JobRemoved(request.number))
 
     def decide(self, turn: simpy.Event) -> None:
-        """Ask for a round, and carry it out."""
+        """Request a round, and carry it out."""
         self.news = False
         accepted = self.sched.commit(self.sched.schedule(self._env.now)).accepted
         placed = {d.machine: self.known[d.task[0]].proc for d in accepted if isinstance(d, fs.Place)}

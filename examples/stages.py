@@ -1,11 +1,11 @@
-"""Tasks by stages: learn what tasks really need, and run more of them on the same machine."""
+"""Tasks by stages: learn the real needs of tasks, and run more of them on the same machine."""
 
 import numpy as np
 
 import flowsched as fs
 from flowsched.fgm import DemandEstimator, FineGrained
 
-# A task of kind "map" asks for 2 cores and 4 GB.  It reads first, on half a core, and computes later, on one and a half.
+# A task of kind "map" requests 2 cores and 4 GB.  It reads first, on half a core, and computes later, on one and a half.
 profile = [[0.5, 1.0]] * 5 + [[1.5, 3.0]] * 5
 rng = np.random.default_rng(0)
 used = DemandEstimator(("cpu", "mem"), points=10, cold=1)
@@ -15,7 +15,7 @@ used.update()
 
 
 def fill(sched: "fs.Scheduler | FineGrained", rounds: int = 6) -> list[int]:
-    """How many tasks run after each round, half a minute apart."""
+    """Return the number of running tasks after each round, half a minute apart."""
     sched.apply(
         *(fs.MachineAdded(f"node-{i}", {"cpu": 8, "mem": 16}) for i in range(2)),
         fs.JobSubmitted("job", [fs.Task(i, {"cpu": 2, "mem": 4}, kind="map") for i in range(40)]),
@@ -36,5 +36,5 @@ def fill(sched: "fs.Scheduler | FineGrained", rounds: int = 6) -> list[int]:
 
 by_request = fill(fs.Scheduler(resources=("cpu", "mem")))
 by_stage = fill(FineGrained(fs.Scheduler(resources=("cpu", "mem")), estimator=used))
-print("tasks that run, every 30 s, matched by what they ask for:", by_request)
-print("tasks that run, every 30 s, matched by stages:           ", by_stage)
+print("running tasks, every 30 s, matched by requests:", by_request)
+print("running tasks, every 30 s, matched by stages:  ", by_stage)

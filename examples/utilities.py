@@ -1,4 +1,4 @@
-"""Utilities of placements, of either sign: the round with the most utility in all."""
+"""Utilities of placements, of either sign: the round with the largest total utility."""
 
 import flowsched as fs
 

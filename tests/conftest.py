@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from effort import FUZZ
+from effort import FUZZ, effort
 from hypothesis import HealthCheck, settings
 from servers import postgres
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 # A deadline would make the outcome depend on the machine; new examples are for FLOWSCHED_FUZZ=1, a default run can be repeated.
 settings.register_profile(
-    "flowsched", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=not FUZZ
+    "flowsched",
+    max_examples=effort(25, 100),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=not FUZZ,
 )
 settings.load_profile("flowsched")
 
@@ -27,7 +32,16 @@ def server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in one line what the short run leaves out."""
+    left_out = [item for item in terminalreporter.stats.get("deselected", []) if item.get_closest_marker("long")]
+    if left_out:
+        terminalreporter.write_line(
+            f"The short run left out {len(left_out)} long tests; `python -m pytest -m long` runs them, `-m ''` all."
+        )
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     from flowsched.hrm import Store
 

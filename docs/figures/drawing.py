@@ -28,7 +28,7 @@ STYLE = """
 
 
 class Drawing:
-    """An SVG picture under way."""
+    """An SVG picture in progress."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self.width, self.height, self.title = width, height, title
@@ -71,7 +71,7 @@ class Drawing:
 
 
 def write(drawing: Drawing, name: str) -> int:
-    """Write the picture beside the site's other files; with ``--check`` fail instead if it would change."""
+    """Write the picture next to the site's other files; with ``--check`` fail instead if it would change."""
     path, text = Path(__file__).parents[1] / "_static" / name, drawing.svg()
     if "--check" in sys.argv:
         if path.exists() and path.read_text(encoding="utf-8") == text:

@@ -47,7 +47,7 @@ def draw() -> Drawing:
     d.text(520, 78, "load", "small")
     d.text(520, 278, "load", "small")
     d.text(706, 172, "slots", "small")
-    d.text(455, 16, "waiting grows dearer with age", "small")
+    d.text(455, 16, "waiting becomes more expensive with age", "small")
     d.text(330, 152, "a task that runs there already: cheaper", "small")
     return d
 

@@ -1,4 +1,4 @@
-"""Draw what a change costs beside other solvers, from the rows of `flowsched bench solver`.
+"""Draw the cost of a change compared with other solvers, from the rows of `flowsched bench solver`.
 
 ``python docs/figures/speed.py``
 """
@@ -14,7 +14,7 @@ from drawing import Drawing, write
 
 LEFT, RIGHT, TOP, BOTTOM = 90, 560, 60, 300
 MOST = 100_000
-COLUMNS = {"k = 1": "1", "k = 10": "10", "k = 100": "100", "k = 1000": "1,000", "cold": "from nothing"}
+COLUMNS = {"k = 1": "1", "k = 10": "10", "k = 100": "100", "k = 1000": "1,000", "cold": "from scratch"}
 LINES = {
     "10,000 x 4, 20,000 tasks": "a",
     "10,000 x 4, 39,000 tasks": "b",
@@ -36,8 +36,8 @@ def ratios() -> dict[str, dict[str, float]]:
 
 def draw() -> Drawing:
     """Ratios on a logarithmic axis, over the number of tasks that change."""
-    d = Drawing(860, 370, "How many times faster than the best other solver")
-    d.text(LEFT - 60, 30, "Time of the best other solver over the time of flowsched", "bold", "start")
+    d = Drawing(860, 370, "Speed-up over the best other solver")
+    d.text(LEFT - 60, 30, "Speed-up: time of the best other solver / time of flowsched", "bold", "start")
 
     def y(ratio: float) -> float:
         return BOTTOM - (BOTTOM - TOP) * math.log10(ratio) / math.log10(MOST)

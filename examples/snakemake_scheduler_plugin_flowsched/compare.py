@@ -1,4 +1,4 @@
-"""Compare Snakemake's schedulers on workflows of made-up jobs: seconds of choosing, and the simulated end of the last job.
+"""Compare Snakemake's schedulers on generated workflows: seconds of choosing, and the simulated end of the last job.
 
 python compare.py [JOBS ...]
 """
@@ -17,7 +17,7 @@ CORES, MEMORY = 64, 128_000
 
 
 class Job:
-    """One job of a made-up workflow: what a scheduler reads of it, and its run time."""
+    """One job of a generated workflow: the fields that a scheduler reads, and its run time."""
 
     def __init__(self, rng: random.Random, kinds: bool) -> None:
         memory = rng.randrange(500, 8500, 500) if kinds else rng.randrange(500, 8500)
@@ -26,7 +26,7 @@ class Job:
 
 
 class Workflow:
-    """The ready jobs, and what is finished: all that the schedulers ask of Snakemake."""
+    """The ready jobs and the finished files: all that the schedulers need from Snakemake."""
 
     def __init__(self, jobs: int, kinds: bool) -> None:
         rng = random.Random(0)

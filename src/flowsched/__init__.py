@@ -1,9 +1,9 @@
-"""flowsched: which task runs where, as incremental min-cost max-flow.
+"""flowsched: cluster scheduling as incremental min-cost max-flow.
 
-Events go in, a flow network is kept up to date with them and re-optimised where they changed it, and what
-changed in the flow comes out as placements, preemptions, migrations and reasons to wait::
+Events go in, and a flow network is updated and re-optimised only where they changed it.  The changes of
+the flow come out as placements, preemptions, migrations and reasons for waiting::
 
-    events -> Cluster (what is) -> Builder (arcs that changed) -> FlowNetwork.solve -> Round (what to do)
+    events -> Cluster (state) -> Builder (changed arcs) -> FlowNetwork.solve -> Round (decisions)
 
 >>> import flowsched as fs
 >>> sched = fs.Scheduler(resources=("cpu", "gpu"))
@@ -16,7 +16,7 @@ changed in the flow comes out as placements, preemptions, migrations and reasons
 {}
 
 Three layers, each usable without the next: `min_cost_flow` and `FlowNetwork` solve flow problems; `Scheduler`
-decides for a cluster that tells it events; `flowsched.sim` runs a scheduler on recorded or modelled workloads
+decides for a cluster that reports events; `flowsched.sim` runs a scheduler on recorded or modelled workloads
 (``pip install 'flowsched[sim]'``).  Everything up to the scheduler needs NumPy alone.
 """
 
@@ -243,7 +243,7 @@ __all__ = [
 ]
 
 _LAZY = ("experiments", "fgm", "hrm", "metrics", "run", "sharing", "sim")
-"""Loaded at the first use, because they need more than NumPy or are not needed for every use."""
+"""Modules loaded at their first use, because they need more than NumPy or are seldom needed."""
 
 
 def __getattr__(name: str) -> ModuleType:

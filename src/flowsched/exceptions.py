@@ -1,7 +1,7 @@
 """Errors: a class for each kind of failure.
 
-``FlowschedError`` is the root.  A subclass also derives from the built-in exception that a caller without
-knowledge of flowsched would catch (``ValueError`` for bad input, ``KeyError`` for an unknown id, ...).
+``FlowschedError`` is the root.  A subclass also derives from the corresponding built-in exception
+(``ValueError`` for bad input, ``KeyError`` for an unknown id, ...).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class FlowschedError(Exception):
     Attributes
     ----------
     ended : tuple of EndedRun
-        Where an event was refused: the runs that the events before it have ended; see `Scheduler.apply`.
+        If an event was refused: the runs that the events before it have ended; see `Scheduler.apply`.
     index : int or None
-        Where an event was refused: its position among those of the call.
+        If an event was refused: its position among the events of the call.
     """
 
     ended: tuple[Any, ...] = ()
@@ -59,13 +59,13 @@ class InfeasibleError(FlowschedError):
     Attributes
     ----------
     cut : ndarray of bool, shape (n,)
-        True for the nodes of a set whose net supply, with the lower bounds of entering arcs, exceeds the capacity of the arcs that leave it.
-        All False if the supplies sum to less than zero: then too little is sent in all.
+        True for the nodes of a set whose net supply, with the lower bounds of entering arcs, exceeds the capacity of the
+        arcs that leave it.  All False if the supplies sum to less than zero: then the total supply is too small.
     shortfall : int
-        The missing amount: by so much the cut's supply exceeds what can leave it.  No flow ships more than the supplies less this amount, unless the
-        time limit passed before the worst cut was found.
+        Missing amount, by which the cut's supply exceeds the capacity of the leaving arcs.  No flow ships more than the
+        supplies minus this amount, unless the time limit passed before the worst cut was found.
     arcs : ndarray of int64
-        Ids of the arcs that leave the cut.  Room on them, or less supply, is what a flow lacks.
+        Ids of the arcs that leave the cut.  A flow exists only with more room on them, or less supply.
     """
 
     cut: NDArray[np.bool_]
@@ -90,7 +90,7 @@ class UnboundedError(FlowschedError):
     Attributes
     ----------
     cycle : ndarray of int64
-        Ids of its arcs, in order: the tail of each is the head of the one before.
+        Ids of its arcs, in order: the tail of each is the head of the previous one.
     """
 
     cycle: NDArray[np.int64]
@@ -108,9 +108,9 @@ class CostRangeError(FlowschedError, OverflowError):
 
 
 class ConcurrentUseError(FlowschedError, RuntimeError):
-    """An object is used while another call on it is under way: by a thread, signal handler, finaliser or callback.
+    """An object is used during another call on it: by a thread, signal handler, finaliser or callback.
 
-    The call that raises it has done nothing.
+    The call that raises this error has done nothing.
     """
 
 
@@ -122,7 +122,7 @@ class TornStateError(FlowschedError, RuntimeError):
 
 
 class TimeLimitError(FlowschedError, TimeoutError):
-    """The time limit passed before any valid answer was known."""
+    """The time limit passed before a valid result was found."""
 
 
 class DimacsError(FlowschedError, ValueError):
@@ -183,7 +183,7 @@ class StoreError(FlowschedError, RuntimeError):
     Attributes
     ----------
     unknown : bool
-        True if the connection was lost during the commit, so the operation may have been done.  Otherwise it was not.
+        True if the connection was lost during the commit, so the operation may have succeeded.  Otherwise it did not.
     """
 
     def __init__(self, message: str, unknown: bool = False) -> None:

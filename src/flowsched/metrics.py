@@ -1,6 +1,6 @@
 """Metrics of a scheduler for Prometheus, and its rounds as spans for OpenTelemetry.
 
-`Scheduler.metrics` needs none of both: it returns plain numbers, and `METRICS` says what they mean.
+`Scheduler.metrics` needs neither of them: it returns plain numbers, and `METRICS` has their meanings.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Measured(Protocol):
 class PrometheusCollector:
     """Collector of a scheduler's metrics, for a registry of `prometheus_client`.
 
-    Names are those of `METRICS` behind ``flowsched_``.  A scrape reads the numbers and costs a round nothing.  It may run
+    Names are those of `METRICS` after ``flowsched_``.  A scrape reads the numbers and does not slow down rounds.  It may run
     in any thread.
 
     Parameters
     ----------
     scheduler : Scheduler or FineGrained
     labels : mapping of str to str, optional
-        Labels of every metric; needed to tell several schedulers in one registry apart.
+        Labels of every metric; needed to distinguish several schedulers in one registry.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class PrometheusCollector:
         self._core = core
 
     def collect(self) -> Iterator[Family]:
-        """Yield all metrics as they are now."""
+        """Yield the present values of all metrics."""
         core, numbers = self._core, self._scheduler.metrics()
         kinds = {"counter": core.CounterMetricFamily, "gauge": core.GaugeMetricFamily}
         for metric in METRICS:
@@ -84,14 +84,14 @@ class PrometheusCollector:
 class RoundSpans:
     """Hook of `Scheduler.on_round` that makes an OpenTelemetry span of every round.
 
-    A span is called ``flowsched.round``, lasts as long as the round took, and is a child of the span around the call
-    of `schedule`.  The phases alternate within a round, so that they are attributes: seconds of each, and the round's
+    A span is called ``flowsched.round``, lasts as long as the round, and is a child of the span around the call
+    of `schedule`.  The phases alternate within a round, so they are attributes: seconds of each, and the round's
     counts.
 
     Parameters
     ----------
     tracer : opentelemetry.trace.Tracer, optional
-        By default that of the global provider.
+        By default the tracer of the global provider.
     """
 
     def __init__(self, tracer: Tracer | None = None) -> None:
@@ -104,7 +104,7 @@ class RoundSpans:
         self._tracer = tracer
 
     def __call__(self, round: Round) -> None:
-        """Make the span of a round that has just been decided."""
+        """Make the span of a round."""
         end, stats = time.time_ns(), round.stats
         seconds = stats.seconds_update + stats.seconds_solve + stats.seconds_read
         attributes = {

@@ -355,26 +355,26 @@ class Durable(Generic[E]):
     def restore(
         cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
     ) -> Self:
-        """Return the scheduler, or the adapter, of a snapshot or a journal.  Its next round is warm, and the one that would have come.
+        """Return the scheduler of a snapshot or a journal.  Its next round is warm, and equals that of the original.
 
         Parameters
         ----------
         source : bytes or path
-            What `snapshot` returned; or a file with that in it, or a journal, which is only read.
+            Result of `snapshot`, a file that contains it, or a journal, which is only read.
         policy : Policy, optional
-            The one with which it was begun; needed if it has parts of the caller's own.
+            The original policy; needed if it has parts of the caller.
         policies : sequence of Policy
             See `Journal`.
 
         Returns
         -------
         Self
-            Without journal; `recovery` tells what was read.
+            Without journal; `recovery` reports on the data read.
 
         Raises
         ------
         JournalError
-            Its kind says what is wrong, and its message where.
+            Its class gives the kind of the fault, and its message the place.
         """
         made, found = restored(cls._kind, cls._begun, source, policy, policies)
         made.recovery = found
@@ -384,19 +384,19 @@ class Durable(Generic[E]):
     def import_state(
         cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
     ) -> Self:
-        """Return a scheduler that goes on from what `export` wrote: machines, tasks, placements, ages, shares and debts.
+        """Return a scheduler that continues from the result of `export`: machines, tasks, placements, ages, shares and debts.
 
-        Only warmth is lost.
+        Only the warm start is lost.
 
         Parameters
         ----------
         source : path or bytes
             The file, or its contents.
         policy : Policy, optional
-            The one to go by; its providers get the accounts, so they must be those that kept them.  By default the one
-            that is described, made again.
+            Policy of the scheduler; its providers get the accounts, so they must be those that kept them.  By default the
+            described policy, made again.
         policies : sequence of Policy
-            Where to find parts of the caller's own.
+            Policies with the caller's own parts.
 
         Returns
         -------
@@ -405,7 +405,7 @@ class Durable(Generic[E]):
         Raises
         ------
         JournalError
-            Its kind says what is wrong, and its message in which line.
+            Its class gives the kind of the fault, and its message the line.
         """
         return imported(cls._kind, cls._begun, source, policy, policies)
 
@@ -420,25 +420,25 @@ def _apply_atomically(cluster: Cluster, events: Sequence[Event]) -> tuple[EndedR
 
 
 class Scheduler(Durable[RoundEngine]):
-    """Decides which task runs where, now.
+    """Cluster scheduler that decides rounds by min-cost flow.
 
     Parameters
     ----------
     policy : Policy
     resources : sequence of str or Resources
-        What machines have and tasks take; "gpu" is counted device by device.
+        Resources of machines and tasks; "gpu" is counted device by device.
     seed : int
-        For policies that draw lots; those here do not.
+        For random policies; those of this package are deterministic.
     journal : Journal or path, optional
-        Where to write down what happens.  If something is in it, the scheduler goes on from there; policy, resources
-        and seed must be those with which it was begun (`JournalMismatchError` names the one that differs).
+        Journal of calls and decisions.  If it has contents, the scheduler continues from there; policy, resources
+        and seed must be those of its beginning (`JournalMismatchError` names the one that differs).
 
     Attributes
     ----------
     cluster : Cluster
-        Machines, jobs, tasks and users, and what runs where.
+        Machines, jobs, tasks and users, and the runs of tasks on machines.
     network : FlowNetwork
-        The network that the last round optimised.
+        Network of the last round's optimisation.
     builder : Builder
         Mirrors the cluster in the network.
     seed : int
@@ -446,10 +446,10 @@ class Scheduler(Durable[RoundEngine]):
         Decides without guard and journal; for adapters, see `adopt`.
     journal : Journal or None
     recovery : Recovery or None
-        What was read from the journal, or by `restore`.
+        Report on the data read from the journal, or by `restore`.
     on_round : list of callable
         Hooks: each is called with every round, before `schedule` returns it.  It must not call the scheduler, but may
-        ask for `metrics`.  An exception that it raises is logged and counted.  Copies have none.
+        read `metrics`.  An exception that it raises is logged and counted.  Copies have no hooks.
     """
 
     def __init__(
@@ -465,21 +465,21 @@ class Scheduler(Durable[RoundEngine]):
 
     @property
     def network(self) -> FlowNetwork:
-        """The network that the last round optimised."""
+        """Network of the last round's optimisation."""
         return self.engine.network
 
     @property
     def builder(self) -> Builder:
-        """The builder, which mirrors the cluster in the network."""
+        """Builder, which mirrors the cluster in the network."""
         return self.engine.builder
 
     @property
     def seed(self) -> int:
-        """The seed that it was made with."""
+        """Seed of the scheduler."""
         return self.engine.seed
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
-        """Explain why a task waits as things are now, or why it is not on a certain machine.
+        """Explain why a task waits at present, or why it is not on a given machine.
 
         Parameters
         ----------
@@ -491,7 +491,7 @@ class Scheduler(Durable[RoundEngine]):
         Reason
             Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is
             room, but its job or user was at its share in the last round; likewise `GANG_SHORT`.
-            `QUOTA` if its user's or job's quota leaves too little for it now.
+            `QUOTA` if the rest of its user's or job's quota is too small for it now.
         """
         with self._calls:
             return self.engine.explain(task, machine)
@@ -499,12 +499,12 @@ class Scheduler(Durable[RoundEngine]):
     # -- adapters -----------------------------------------------------------------------------------------------
 
     def adopt(self, journal: Journal | None = None) -> RoundEngine:
-        """Hand the engine over to an adapter, which decides what fits and is told everything instead.
+        """Hand the engine over to an adapter, which decides on room and gets all calls instead.
 
         Parameters
         ----------
         journal : Journal, optional
-            The adapter's.  With one, this scheduler refuses every call from now on, since the journal would lack it.
+            Journal of the adapter.  With one, this scheduler refuses every later call, since the journal would lack it.
 
         Returns
         -------
@@ -523,7 +523,7 @@ class Scheduler(Durable[RoundEngine]):
         return self.engine
 
     def invalidate(self, classes: Collection[int]) -> None:
-        """Look at every machine again for these classes (by index): the answers of a fit rule have changed."""
+        """Check every machine again for these classes (by index), since the answers of a fit rule have changed."""
         self.engine.invalidate(classes)
 
     @classmethod
@@ -533,14 +533,14 @@ class Scheduler(Durable[RoundEngine]):
 
 
 def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()) -> Recovery:
-    """Make all rounds of a journal again, and report which come out otherwise.
+    """Make all rounds of a journal again, and report those that differ.
 
     Parameters
     ----------
     path : str or path
-        The file, which is only read.
+        Path of the file, which is only read.
     policy, policies
-        See `Scheduler.restore`, which gives the scheduler as well.
+        See `Scheduler.restore`, which also returns the scheduler.
 
     Returns
     -------

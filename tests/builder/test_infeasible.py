@@ -1,4 +1,4 @@
-"""Tasks that no machine could run even if it were empty have no part in what others share."""
+"""Tasks that no machine could run even if it were empty get no share of the cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOPELESS += [fs.Task(("picky", i), {"cpu": 1}, {"zone": ("nowhere",)}) for i in 
 @pytest.mark.parametrize("mode", ["hard", "soft", "ladder"])
 @pytest.mark.parametrize("over", ["job", "user"])
 @pytest.mark.parametrize("share", PROVIDERS)
-def test_nobody_starves_for_what_can_never_run(share: Callable[[], fs.ShareProvider], over: str, mode: str) -> None:
+def test_infeasible_tasks_starve_no_job(share: Callable[[], fs.ShareProvider], over: str, mode: str) -> None:
     alone, beside = shared(share(), over, mode=mode), shared(share(), over, mode=mode)
     beside.apply(fs.JobSubmitted("c", HOPELESS[:20], user="a"), fs.JobSubmitted("d", HOPELESS[20:], user="b"))
     expected, found = alone.schedule(0.0), beside.schedule(0.0)

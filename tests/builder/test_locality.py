@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import step
@@ -82,7 +83,7 @@ def test_costs_are_quincys() -> None:
     assert Policy().distance(0, 0) == 0
 
 
-def test_load_still_counts_beside_it() -> None:
+def test_load_still_counts_next_to_locality() -> None:
     """Weights decide: with much more on load, the loaded machine with the data is left."""
     for weight, there in ((0.05, False), (20.0, True)):
         sched = racks(Policy(locality=Locality(weight=weight)), slots=8)
@@ -131,7 +132,7 @@ def test_the_room_for_a_class_is_shared_by_all_ways_to_a_machine() -> None:
     assert sum(machine == (0, 0) for machine in placed.values()) == 2
 
 
-def test_tasks_of_one_job_with_other_data_are_told_apart() -> None:
+def test_tasks_of_one_job_with_different_data_are_distinguished() -> None:
     sched = racks()
     sched.apply(JobSubmitted("j", [Task(0, {"cpu": 1}, data={(0, 0): 1}), Task(1, {"cpu": 1}, data={(2, 0): 1})]))
     assert placements(sched) == {0: (0, 0), 1: (2, 0)}
@@ -169,7 +170,7 @@ def test_nonsense_is_refused_by_name(make, words: str) -> None:  # type: ignore[
         make()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(10, 200), deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 0.3]))
 def test_random_histories(seed: int, part: float) -> None:
     """Whatever comes and goes: a certified optimum, never over capacity, nothing twice, everything placed that fits."""
@@ -258,7 +259,7 @@ def test_costs_by_amount_are_as_computed_by_hand() -> None:
     assert dict(sched.schedule(0.0).placements) == {"t": "a"}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=effort(15, 500))
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=7), st.integers(0, 4))
 def test_the_bytes_over_the_core_are_as_few_as_can_be(amounts: list[int], slots: int) -> None:
     """All data on one machine with few slots: those with the most data run there."""

@@ -1,4 +1,4 @@
-"""Compiled rules over pairs against NumPy: what has room, what it costs, and what the mirror holds after each update."""
+"""Compiled rules over pairs against NumPy: room, costs, and the mirror after each update."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pairs
 import pytest
+from effort import effort
 from lives import POLICIES, Life
 
 import flowsched as fs
@@ -56,7 +57,7 @@ def grid(cluster: Cluster, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return gen.permutation(classes)[: gen.integers(0, 12)], gen.permutation(rows)[: gen.integers(0, 40)]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_room(seed: int) -> None:
     cluster = cluster_of(seed)
     for ruled in (False, True):
@@ -67,7 +68,7 @@ def test_room(seed: int) -> None:
         assert (fits.dtype, why.dtype, fits.shape) == (np.int64, np.uint32, fits_there.shape)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_costs_to_the_last_bit(seed: int) -> None:
     cluster = cluster_of(seed)
     classes, rows = grid(cluster, seed)
@@ -86,7 +87,7 @@ class Same(fs.LoadCost):
     """A cost that compiled code does not know: its exact type is another one."""
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(effort(6, 30)))
 def test_a_policy_of_built_in_costs_prices_like_one_of_others(seed: int) -> None:
     cluster, random = cluster_of(seed), Random(seed)
     classes, rows = grid(cluster, seed)
@@ -110,7 +111,7 @@ def test_costs_that_are_not_all_built_in_are_asked_in_numpy() -> None:
     assert fs.Policy(()).recipe == ((), 1.0, 1000.0)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(effort(6, 30)))
 def test_worse_running_and_seats(seed: int) -> None:
     cluster, random = cluster_of(seed), Random(seed)
     classes, rows = grid(cluster, seed)
@@ -124,7 +125,7 @@ def test_worse_running_and_seats(seed: int) -> None:
         assert found.tolist() == pairs.seats(cluster.inventory, classes, rows, displacing, refused).tolist()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(effort(6, 30)))
 def test_sizes_and_room_in_sum(seed: int) -> None:
     cluster = cluster_of(seed)
     inventory, (classes, _) = cluster.inventory, grid(cluster, seed)
@@ -247,7 +248,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     assert count[0]
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(effort(3, 14)))
 def test_the_mirror_is_as_the_rules_say_all_life_long(seed: int, checked: list[int]) -> None:
     policies = [*POLICIES, fs.Policy, lambda: fs.Policy.named("pack-no-preemption")]
     sched, life = fs.Scheduler(policies[seed % len(policies)]()), Life(seed)
@@ -261,7 +262,7 @@ def test_the_mirror_is_as_the_rules_say_all_life_long(seed: int, checked: list[i
 
 
 @pytest.mark.parametrize("preemption", [fs.PreemptionCost(), None])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(effort(1, 9)))
 def test_runs_come_of_age_one_by_one_and_together(
     seed: int, preemption: fs.PreemptionCost | None, checked: list[int]
 ) -> None:
@@ -355,10 +356,10 @@ class _Mirror:
         self._cursor = np.full(classes, clock)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_who_gets_a_contested_machine(seed: int) -> None:
     gen = np.random.default_rng(seed)
-    told = 0
+    answered = 0
     for case in range(20):
         cluster = cluster_of(100 * seed + case)
         inventory = cluster.inventory
@@ -372,7 +373,7 @@ def test_who_gets_a_contested_machine(seed: int) -> None:
         asked = inventory, mirror, heads, classes, units, np.array(ends), row, 2.0
         found = _pairs.contest(*asked)
         assert found == pairs.contest(*asked)
-        told += found is not None
+        answered += found is not None
         mirror._cursor[classes] -= 1
         assert _pairs.contest(*asked) is None
         for wrong in (-1, len(inventory.demand)):
@@ -380,4 +381,4 @@ def test_who_gets_a_contested_machine(seed: int) -> None:
                 _pairs.contest(inventory, mirror, heads, classes + wrong * 100, units, np.array(ends), row, 2.0)
             with pytest.raises(IndexError):
                 _pairs.contest(inventory, mirror, heads, classes, units, np.array(ends), wrong * 10**6, 2.0)
-    assert told, "no case that can be told"
+    assert answered, "no case with a result to compare"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from itertools import chain
 
 import pytest
+from effort import effort
 from lives import POLICIES, Life
 
 import flowsched as fs
 from flowsched.builder import queues
 from flowsched.builder.queues import ClassQueue, is_plain
 
-SEEDS = 200 if os.environ.get("FLOWSCHED_FUZZ") else 12
+SEEDS = effort(12, 200)
 
 
 def check(sched: fs.Scheduler) -> None:
@@ -43,7 +43,7 @@ def check(sched: fs.Scheduler) -> None:
 
 @pytest.mark.parametrize("block", [1, 3, 128])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_queue_is_as_one_made_anew(monkeypatch: pytest.MonkeyPatch, seed: int, block: int) -> None:
+def test_an_updated_queue_equals_a_new_one(monkeypatch: pytest.MonkeyPatch, seed: int, block: int) -> None:
     monkeypatch.setattr(queues, "_BLOCK", block)
     life, sched = Life(seed), fs.Scheduler(POLICIES[seed % len(POLICIES)]())
     for _ in range(40):

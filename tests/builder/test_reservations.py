@@ -27,7 +27,7 @@ def test_a_round_that_keeps_a_machine_writes_nothing_into_the_inventory() -> Non
     sched.schedule(50.0)
     assert (sched.builder.reservations.held >= 0).sum() == 1
     for name, array in before.items():
-        if name != "version":  # counts changes of what `room` says
+        if name != "version":  # counts changes of `room`
             assert np.array_equal(getattr(inventory, name), array), name
     sched.apply(fs.JobSubmitted("late", [fs.Task("y", {"cpu": 1}), fs.Task("z", {"cpu": 1})]))
     reasons = sched.schedule(51.0)

@@ -33,7 +33,7 @@ def small() -> tuple[Builder, list[Group]]:
 
 
 def numbers(builder: Builder) -> list[list[int]]:
-    """Arcs with their ends and numbers; ids that were dealt anew have moved nothing else."""
+    """Arcs with their ends and numbers; ids that were assigned again have moved nothing else."""
     builder.batch.flush()
     net = builder.network
     return [a.tolist() for a in (net.arcs(), net.tail(), net.head(), net.capacity(), net.cost(), net.supply())]
@@ -43,7 +43,7 @@ def disturb(builder: Builder, scope: RoundScope, groups: list[Group]) -> None:
     """All that a round may do, with something to be seen in the network."""
     before = numbers(builder)
     scope.withhold(groups[0])
-    scope.leave_out(groups[1], until_news=False)
+    scope.leave_out(groups[1], until_change=False)
     scope.urge(groups[2:])
     cls = groups[0].cls.index
     scope.evictions.offer(cls, np.array([0, 1]), np.array([5, 5]))
@@ -110,10 +110,10 @@ def test_a_machine_that_refused_in_one_round_may_make_room_in_the_next() -> None
     assert entering() == first
 
 
-def test_a_group_left_out_until_there_are_news_stays_withheld() -> None:
+def test_a_group_left_out_until_a_change_stays_withheld() -> None:
     builder, groups = small()
     with builder.round(1.0) as scope:
-        scope.leave_out(groups[0], until_news=True)
+        scope.leave_out(groups[0], until_change=True)
         scope.withhold(groups[1])
     with builder.round(1.0) as scope:
         assert list(scope.withheld) == [groups[0]]

@@ -135,6 +135,7 @@ def test_the_page_has_figures_marks_plots_and_reasons(tmp_path: Path) -> None:
     assert "http" not in page.replace("http://www.w3.org", "")
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_the_measurement_and_keeps_its_rows(tmp_path: Path) -> None:
     """The process of the measurement gets the signal from this one alone."""
     command = [sys.executable, "-m", "flowsched", "bench", "all", "--quick", "--only", "openb,solver", "--site", "s"]

@@ -189,6 +189,7 @@ def test_jobs_run_and_their_ends_are_shown(started: Cluster, tmp_path: Path) -> 
 
 
 @linux
+@pytest.mark.long
 def test_a_stopped_agent_gives_its_tasks_back_and_another_runs_them(started: Cluster, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text("[[job]]\nname = 'a'\ncommand = '[ -e go ] || exec sleep 600'\ncount = 4\n")
     assert started.call("submit", tmp_path / "jobs.toml").exit_code == 0
@@ -209,6 +210,7 @@ def test_a_stopped_agent_gives_its_tasks_back_and_another_runs_them(started: Clu
 
 
 @linux
+@pytest.mark.long
 def test_one_agent_serves_a_machine(started: Cluster) -> None:
     started.await_work(("agent", "m1"))
     second = started.run("agent", "--name", "m1")
@@ -216,6 +218,7 @@ def test_one_agent_serves_a_machine(started: Cluster) -> None:
 
 
 @linux
+@pytest.mark.long
 def test_the_agent_follows_changes_of_its_queues(started: Cluster, tmp_path: Path) -> None:
     started.await_work(*PARTS)
     store, log = Store(f"sqlite:///{tmp_path}/state.db"), started.log("agent", "m1")
@@ -244,6 +247,7 @@ def test_the_agent_follows_changes_of_its_queues(started: Cluster, tmp_path: Pat
 
 
 @linux
+@pytest.mark.long
 def test_processes_wait_while_the_server_is_away(tmp_path: Path) -> None:
     with postgres_server() as server, cluster(tmp_path, server.url) as one:
         for who in (*PARTS, ("scheduler", "s2"), ("agent", "m2")):

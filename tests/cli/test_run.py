@@ -275,6 +275,7 @@ priority = 1
 """
 
 
+@pytest.mark.long
 def test_after_a_kill_the_same_command_goes_on(jobs: Path) -> None:
     jobs.write_text(STATE)
     for lines in (2, 8, 14):
@@ -299,6 +300,7 @@ def test_after_a_kill_the_same_command_goes_on(jobs: Path) -> None:
     assert len(Path("begun").read_text().split()) == 18
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_the_state(jobs: Path) -> None:
     jobs.write_text(STATE)
     process = started("run", jobs, "--state", "s")
@@ -322,6 +324,7 @@ with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_
 """
 
 
+@pytest.mark.long
 def test_on_a_dask_cluster(jobs: Path) -> None:
     pytest.importorskip("distributed")
     jobs.write_text(GOOD.replace('directory = "sub"', "").replace("pwd", "exit 7"))

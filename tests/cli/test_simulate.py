@@ -268,6 +268,7 @@ def test_what_a_comparison_refuses(run: Run, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_ctrl_c_gives_the_runs_that_were_done(tmp_path: Path) -> None:
     """The second scheduler never ends; its process goes with the command."""
     (tmp_path / "endless.py").write_text(
@@ -400,7 +401,9 @@ def test_python_m_flowsched() -> None:
     assert done.stdout == f"flowsched, version {flowsched.__version__}\n"
 
 
-@pytest.mark.parametrize("missing", ["click", "rich", "simpy"])
+@pytest.mark.parametrize(
+    "missing", ["click", *(pytest.param(name, marks=pytest.mark.long) for name in ("rich", "simpy"))]
+)
 def test_a_missing_extra_is_named(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from flowsched import cli; cli.main()"
     done = subprocess.run([sys.executable, "-c", code, "-h"], capture_output=True, text=True, check=False)
@@ -409,6 +412,7 @@ def test_a_missing_extra_is_named(missing: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_names_of_schedulers_are_not_cut(run: Run) -> None:
     names = ["flowsched:spread", "flowsched:spread-no-preemption"]
     result = run("poisson", "--limit", "20", "--scale", "0.02", "--compare", ",".join(names))

@@ -184,6 +184,7 @@ def test_interrupt_ends_the_stream_without_a_traceback(process):
     assert process.stderr.read() == "Interrupted.\n"
 
 
+@pytest.mark.long
 def test_memory_of_a_stream_does_not_grow():
     lines = ["p min 40 38", "n 40 0 3"]
     lines += [f"a {unit} 40 0 2 0" for unit in range(2, 40)]

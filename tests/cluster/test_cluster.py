@@ -1,4 +1,4 @@
-"""The world: what events do, what they refuse, and what fits where."""
+"""The cluster: effects of events, refused events, and room on machines."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_removed_machine_may_come_back_as_another() -> None:
     assert cluster.fits("t0", ["a"]).tolist() == [0]
 
 
-def test_an_updated_machine_keeps_what_runs() -> None:
+def test_an_updated_machine_keeps_its_tasks() -> None:
     cluster = small()
     cluster.apply(MachineUpdated("a", {"cpu": 3, "mem": 1, "gpu": 3}))
     assert cluster.fits("t1", ["a"]).tolist() == [0]
@@ -174,7 +174,7 @@ def test_an_updated_machine_keeps_what_runs() -> None:
     assert cluster.inventory.rooms(row).tolist() == [MICRO // 2]
 
 
-def test_nothing_starts_beside_a_task_on_a_device_that_is_gone() -> None:
+def test_nothing_starts_next_to_a_task_on_a_device_that_is_gone() -> None:
     cluster = small()
     cluster.apply(TaskStarted("t1", "a", devices=(1,)), TaskCompleted("t0"), MachineUpdated("a", {"cpu": 8, "gpu": 1}))
     row = cluster.machine("a").row
@@ -262,7 +262,7 @@ amounts = st.sampled_from([0, 0.1, 0.25, 0.3, 0.5, 1, 2])
     load=st.lists(st.tuples(st.integers(0, 3), amounts, amounts), max_size=8),
     asked=st.tuples(amounts, amounts, st.booleans()),
 )
-def test_fits_counts_what_can_be_started_one_by_one(machines: list, load: list, asked: tuple) -> None:
+def test_fits_counts_the_tasks_that_can_start_one_by_one(machines: list, load: list, asked: tuple) -> None:
     cluster = Cluster(("cpu", "gpu"))
     for i, (cpu, gpu, slots, labelled, _) in enumerate(machines):
         cluster.apply(MachineAdded(i, {"cpu": cpu, "gpu": gpu}, labels={"zone": "x"} if labelled else {}, slots=slots))
@@ -326,7 +326,7 @@ def test_a_trial_can_be_undone_whatever_it_did() -> None:
     assert state(cluster) == before
 
 
-def test_changes_tell_groups_machines_and_what_is_gone_once() -> None:
+def test_changes_report_groups_machines_and_removals_once() -> None:
     cluster = small()
     changes = cluster.changes()
     group = cluster.task("t0").group
@@ -352,8 +352,8 @@ ONES = [1, 1.0, True, np.int64(1), np.float64(1.0), np.bool_(True), np.longdoubl
 
 
 @given(st.lists(st.integers(0, len(ONES) - 1), min_size=2, max_size=6))
-def test_equal_demands_are_told_by_their_types(amounts: list[int]) -> None:
-    """Whatever came before, a demand is what was given, and one that is none is refused."""
+def test_equal_demands_are_distinguished_by_their_types(amounts: list[int]) -> None:
+    """A demand is as given, whatever came before, and an invalid one is refused."""
     for i, amount in enumerate(ONES[k] for k in amounts):
         task, cluster = Task(i, {"cpu": amount}), Cluster(("cpu",))
         (kept,) = task.demand.values()
@@ -455,7 +455,7 @@ def test_a_long_batch_of_completions_stands_up_to_the_refused_one(wrong: object)
     assert cluster.free("m") == {"cpu": 100.0} and len(cluster.tasks) == 10
 
 
-def test_equal_demands_of_tasks_are_told_apart_by_resources() -> None:
+def test_equal_demands_of_tasks_are_distinguished_by_resources() -> None:
     task = Task("t", {"cpu": 1, "mem": 2})
     for names, expected in ((("cpu", "mem"), [MICRO, 2 * MICRO]), (("mem", "cpu"), [2 * MICRO, MICRO])):
         resources = Resources(names)

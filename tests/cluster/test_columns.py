@@ -63,7 +63,7 @@ def test_what_is_long_enough_stays_the_same_array() -> None:
     assert arcs.arc is before[0], "it has no such axis"
 
 
-def test_an_axis_of_length_zero_grows_to_what_is_asked_for() -> None:
+def test_an_axis_of_length_zero_grows_as_requested() -> None:
     arcs = Arcs(rows=0)
     arcs.grow(rows=3)
     assert arcs.arc.shape == (3,)
@@ -120,13 +120,13 @@ LAYOUTS = re.findall(
 
 
 def test_every_layout_is_found() -> None:
-    told = (Path(flowsched.__file__).parent / "_columns.pxi").read_text()
-    assert len(LAYOUTS) == told.count("enum:") >= 8
+    source = (Path(flowsched.__file__).parent / "_columns.pxi").read_text()
+    assert len(LAYOUTS) == source.count("enum:") >= 8
 
 
 @pytest.mark.parametrize(("name", "members"), LAYOUTS)
 def test_compiled_modules_know_the_order_of_columns(name: str, members: str) -> None:
-    """An enumeration of `_columns.pxi` names the columns and then the axes of the class that stands beside it."""
+    """An enumeration of `_columns.pxi` names the columns and then the axes of its class."""
     (kind,) = [
         kind for kind in subclasses(Columns) if kind.__name__ == name and kind.__module__.startswith("flowsched.")
     ]

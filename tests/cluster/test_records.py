@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 
 import flowsched as fs
 from flowsched.cluster import Cluster
@@ -113,7 +114,7 @@ def test_a_task_may_leave_while_its_chain_is_read() -> None:
 
 def test_records_are_none_of_the_collectors_and_go_with_their_cluster() -> None:
     class Id:
-        """An id that tells when it goes."""
+        """An id that records its deletion."""
 
     cluster = Cluster(("cpu",))
     ids = [Id() for _ in range(6)]
@@ -237,7 +238,7 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(effort(6, 30)))
 def test_machines_that_join_together_are_those_that_join_one_by_one(seed: int) -> None:
     draw = random.Random(seed)
     together, alone = Cluster(("cpu", "gpu")), Cluster(("cpu", "gpu"))
@@ -250,15 +251,15 @@ def test_machines_that_join_together_are_those_that_join_one_by_one(seed: int) -
                 events.append(fs.MachineAdded(draw.randrange(400), **shape))
             if draw.random() < 0.4:
                 events.append(fs.MachineRemoved(draw.randrange(400)))
-        told: list[str] = []
+        results: list[str] = []
         for cluster, batches in ((together, [events]), (alone, [[event] for event in events])):
             try:
                 for batch in batches:
                     cluster.apply(*batch)
-                told.append("")
+                results.append("")
             except fs.FlowschedError as error:
-                told.append(f"{type(error).__name__}: {error}")
-        assert told[0] == told[1]
+                results.append(f"{type(error).__name__}: {error}")
+        assert results[0] == results[1]
         assert together.events == alone.events and not together.midway
         a, b = together.inventory, alone.inventory
         for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "total"):
@@ -277,7 +278,7 @@ def test_machines_that_join_together_are_those_that_join_one_by_one(seed: int) -
 
 
 def _filled(jobs: list[int]) -> fs.Scheduler:
-    """Return a scheduler with jobs of so many tasks, 80 of which run."""
+    """Return a scheduler with jobs of these numbers of tasks, 80 of which run."""
     sched = fs.Scheduler(resources=("cpu",))
     sched.apply(*(fs.MachineAdded(i, {"cpu": 4}) for i in range(20)))
     for job, count in enumerate(jobs):
@@ -303,7 +304,7 @@ def _ends(draw: random.Random, cluster: Cluster, ids: list[tuple[int, int]]) -> 
     return events
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_tasks_that_are_done_together_are_those_that_are_done_one_by_one(seed: int) -> None:
     draw = random.Random(seed)
     jobs = [draw.randrange(1, 9) for _ in range(40)]
@@ -311,15 +312,15 @@ def test_tasks_that_are_done_together_are_those_that_are_done_one_by_one(seed: i
     together, alone = (sched.cluster for sched in schedulers)
     for turn in range(5):
         events = _ends(draw, together, list(together.tasks))
-        told: list[list[object]] = []
+        results: list[list[object]] = []
         for sched, batches in zip(schedulers, ([events], [[event] for event in events]), strict=True):
-            told.append([])
+            results.append([])
             try:
                 for batch in batches:
-                    told[-1] += sched.apply(*batch)
+                    results[-1] += sched.apply(*batch)
             except fs.FlowschedError as error:
-                told[-1] += (*error.ended, f"{type(error).__name__}: {error}")
-        assert told[0] == told[1] and all(type(one) in (fs.EndedRun, str) for one in told[0])
+                results[-1] += (*error.ended, f"{type(error).__name__}: {error}")
+        assert results[0] == results[1] and all(type(one) in (fs.EndedRun, str) for one in results[0])
         assert together.events == alone.events and not together.midway
         assert together.inventory._log == alone.inventory._log
         assert together._indices._free == alone._indices._free

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 
 linprog = pytest.importorskip("scipy.optimize", reason="pip install scipy").linprog
 pytest.importorskip("simpy", reason="pip install simpy")
@@ -116,7 +117,7 @@ def best_level(gavel: GavelScheduler) -> tuple[float, np.ndarray]:
     return float(found.x[-1]), worth
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(effort(3, 12)))
 def test_the_least_throughput_is_as_large_as_gavels_objective_allows(seed: int) -> None:
     """In a crowd, where no job could use more than its equal share of a type."""
     gavel = random_scheduler(seed, MaxMinFairness())
@@ -127,7 +128,7 @@ def test_the_least_throughput_is_as_large_as_gavels_objective_allows(seed: int) 
 
 
 @pytest.mark.parametrize("policy", [MaxMinFairness, Placement])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(4, 20)))
 def test_jobs_come_and_go(policy: type, seed: int) -> None:
     """Any answer is possible for the workers; jobs that fit nowhere get nothing; none gets time where it has no throughput."""
     gavel, rng = random_scheduler(seed, policy(), crowded=False), random.Random(seed)

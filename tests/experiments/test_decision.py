@@ -30,6 +30,7 @@ def test_a_full_cluster_starts_one_that_waits() -> None:
     assert not world.wrong
 
 
+@pytest.mark.long
 def test_the_rows_and_the_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(experiment, "_WARM", 2)
     said: list[str] = []

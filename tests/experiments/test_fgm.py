@@ -49,6 +49,7 @@ def test_who_looks_at_memory_alone_contends_for_cpu() -> None:
     assert runs[0].large > 1.2 * max(runs[1].large, runs[2].large)
 
 
+@pytest.mark.long
 def test_without_its_parts_fgm_decides_as_drf() -> None:
     *_, last = ABLATIONS
     whole, without, drf = (run_case(Case(30), name, 0) for name in (GREEDY, f"{GREEDY}, {last}", "DRF"))
@@ -67,6 +68,7 @@ def test_a_small_run_ends_and_is_the_same_again(scheduler: str) -> None:
 
 
 @pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.long
 def test_every_setting_tells_the_order_of_the_baselines(monkeypatch: pytest.MonkeyPatch, quick: bool) -> None:
     """The source's order stands beside each; jobs of one size have a second seed in a full run."""
     taken = dict(zip((GREEDY, FLOW, "DRF", "FIFO", "Capacity", "Fair"), (6.0, 7.0, 8.0, 10.0, 10.5, 14.0), strict=True))

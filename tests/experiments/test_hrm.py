@@ -39,6 +39,7 @@ def run(data: Path | None) -> Outcome:
 
 
 @pytest.mark.parametrize("given", [False, True])
+@pytest.mark.long
 def test_without_recorded_inputs(tmp_path: Path, given: bool) -> None:
     outcome = run(tmp_path if given else None)
     settings = [row.setting for row in outcome.rows]
@@ -59,6 +60,7 @@ def test_a_recorded_input_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_processes_share_the_cores_of_this_machine() -> None:
     rows = _PROCESSES(True, [])
     assert [row.setting.split(", ")[1] for row in rows] == ["1 at once", "2 at once", "3 at once"] * 2
@@ -66,6 +68,7 @@ def test_processes_share_the_cores_of_this_machine() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_interference_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     rows = _INTERFERENCE(True, notes)
@@ -77,6 +80,7 @@ def test_interference_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_the_use_of_cores_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figure 12 and Table 1: by a core that stands for the GPU, whatever one core does."""
     pytest.importorskip("psutil")
@@ -101,6 +105,7 @@ def test_a_process_that_does_not_start_ends_the_measurement(monkeypatch: pytest.
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+@pytest.mark.long
 def test_a_stream_alone_is_measured() -> None:
     (row,) = _ALONE(True)
     assert row.value and row.baseline and row.note.startswith("measured")
@@ -111,6 +116,7 @@ def test_stream_jobs_wait_for_the_lock_one_after_the_other() -> None:
     assert row.value and row.baseline and row.setting == "12 stream jobs x 40 on 210 machines"
 
 
+@pytest.mark.long
 def test_drawn_micro_batches_go_by_the_seed() -> None:
     first, again, other = (machines.stream_latency(None, True, seed, []) for seed in (1, 1, 2))
     assert first == again != other
@@ -124,6 +130,7 @@ def test_no_row_is_left_that_its_input_alone_decides() -> None:
     assert [row.metric for row in rows if row.baseline is not None and row.value == row.baseline] == []
 
 
+@pytest.mark.long
 def test_plots_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.setattr(frameworks, "PROGRAMS", {"Sort": (6, (1.0, 2.0))})
@@ -168,7 +175,7 @@ def test_offers_by_hand() -> None:
     assert times.completion.tolist() == [pytest.approx(5.4), pytest.approx(3.8)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)])
 def test_every_framework_runs_every_container_once(seed: int) -> None:
     jobs = frameworks.jobs_of_programs(6, 0.8, seed)
     longest = [max(seconds) for _, _, seconds in jobs]
@@ -182,6 +189,7 @@ def test_every_framework_runs_every_container_once(seed: int) -> None:
         assert (times.completion >= times.running).all()
 
 
+@pytest.mark.long
 def test_the_delay_is_no_function_of_the_interval_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under load, jobs wait for places: the delay grows with the load at the same interval, for all."""
     low, high = (frameworks.jobs_of_programs(12, load, 1) for load in (0.2, 1.5))

@@ -46,6 +46,7 @@ def test_pods_are_drawn_until_the_next_would_pass_130_percent(data: Path) -> Non
     assert experiment._arrivals(pods, 4.0, 1) != experiment._arrivals(pods, 4.0, 2)
 
 
+@pytest.mark.long
 def test_every_setting_of_every_variant_is_measured_and_drawn(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_every_setting_of_every_variant_is_measured_and_drawn(
     assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["openb.png"]
 
 
+@pytest.mark.long
 def test_quick_is_one_seed_and_four_settings(data: Path) -> None:
     outcome = experiment.run(quick=True, say=lambda line: None, data=data)
     settings = {row.setting for row in outcome.rows if not row.setting.endswith("as published")}
@@ -99,6 +101,7 @@ def test_a_single_pod_at_a_time_never_waits_by_choice() -> None:
     assert experiment._ONLINE.policy(cost).step == 1
 
 
+@pytest.mark.long
 def test_without_data_the_bundled_model_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "_MODEL_PODS", 60)
     monkeypatch.setattr(experiment, "_MODEL_SCALE", 0.01)

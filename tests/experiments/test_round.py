@@ -40,6 +40,7 @@ def test_a_task_that_starts_twice_or_ends_before_it_runs_is_told() -> None:
     assert (audit.free == audit.free[0]).all()
 
 
+@pytest.mark.long
 def test_the_rows_and_the_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(experiment, "_SIZES", ((400, 4000), (800, 8000)))
     said: list[str] = []

@@ -46,6 +46,7 @@ def test_the_sequence_keeps_the_proportions_and_rounding_does_not(tmp_path: Path
         assert all(size[(start <= at) & (at < end)].sum() <= 100 for at in start[::50])
 
 
+@pytest.mark.long
 def test_heartbeats_far_apart_let_the_sources_rule_keep_the_proportions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "_BEATS", (1.0, 20.0))
     outcome = experiment._Runs()

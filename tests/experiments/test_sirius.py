@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import effort
 
 from flowsched import JobSubmitted, MachineAdded, Task, TaskCompleted
 from flowsched.experiments import sirius as experiment
@@ -37,7 +38,7 @@ def test_speeds() -> None:
     assert Kind("g", (1, 1), off_gpu=1 / 3).speed("rack1") == Kind("c", (1, 1)).speed("rack2") == 1.0
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(4, 20)))
 def test_rates_are_max_min_fair(seed: int) -> None:
     """No link carries more than it can; what does not get all that it wants has the largest rate on a full link."""
     rng = np.random.default_rng(seed)
@@ -109,7 +110,7 @@ def _price(task: Task, machine: int, per: float) -> float:
     return (CORE * (sum(data.values()) - near) + RACK * (near - here)) / per
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(effort(5, 25)))
 def test_firmament_finds_the_cheapest_of_all_assignments(seed: int) -> None:
     """Brute force over every way to place or not to place up to five tasks on four machines in two racks.
 
@@ -163,6 +164,7 @@ def test_firmament_prefers_data_then_the_rack_then_waits() -> None:
     assert made.race <= min(made.seconds.values()) or made.race <= sum(made.seconds.values())
 
 
+@pytest.mark.long
 def test_network_schedulers_beat_random_by_less_traffic(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     jobs = fairness.jobs_of_load(fairness.BATCH, 5, 0.7, seed=1)
@@ -239,6 +241,7 @@ def test_job_sizes_of_a_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+@pytest.mark.long
 def test_cost_of_a_process_of_its_own() -> None:
     empty = overhead._measured("", 0, 0, 0, None)
     for kind in ("Sirius", overhead.SLOTS_ONLY, overhead.FILTER):

@@ -104,7 +104,7 @@ def worlds(draw: st.DrawFn, deadlines: bool = False) -> tuple[Workload, dict[str
     return Workload("drawn", arrivals, machines, resources=NAMES), kinds, true
 
 
-@settings(max_examples=effort(20, 2000))
+@settings(max_examples=effort(15, 2000))
 @given(worlds(), st.sampled_from([0.0, 0.5]), st.booleans())
 def test_what_is_matched_never_over_commits_memory(
     world: tuple[Workload, dict[str, Stages], dict[str, Stages]], contention: float, greedy: bool
@@ -123,7 +123,7 @@ def test_what_is_matched_never_over_commits_memory(
         assert true[task].duration - 1e-3 <= end - watch.started[task] <= slowest + 1e-3
 
 
-@settings(max_examples=effort(20, 2000))
+@settings(max_examples=effort(15, 2000))
 @given(worlds(deadlines=True))
 def test_compression_makes_no_task_miss_a_deadline(
     world: tuple[Workload, dict[str, Stages], dict[str, Stages]],

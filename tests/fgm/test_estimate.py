@@ -172,7 +172,7 @@ def test_samples_in_time_become_amounts_by_progress() -> None:
 PROFILES = arrays(np.float64, st.tuples(st.integers(1, 40), st.just(2)), elements=st.floats(0, 10, width=32))
 
 
-@settings(max_examples=effort(50, 5000))
+@settings(max_examples=effort(15, 5000))
 @given(PROFILES, st.floats(0, 5), st.floats(0, 1), st.floats(0.1, 100))
 def test_stages_partition_the_task_and_cover_its_demand(
     demand: np.ndarray[Any, Any], threshold: float, min_length: float, seconds: float

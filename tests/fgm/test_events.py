@@ -197,7 +197,7 @@ def test_a_policy_may_be_replaced_through_the_adapter() -> None:
     assert scheduler.policy is fine.policy is policy
 
 
-@pytest.mark.parametrize("seed", range(effort(4, 100)))
+@pytest.mark.parametrize("seed", range(effort(3, 100)))
 def test_starts_that_were_refused_are_in_the_journal(seed: int, tmp_path: Path) -> None:
     """The adapter remembers what it refused; one that is recovered must, too, or it decides otherwise."""
     rng = random.Random(seed)

@@ -41,7 +41,7 @@ def pairs(draw: st.DrawFn) -> tuple[Timelines, Classes]:
     return lines, Classes([Stages([s for s, *_ in parts], [want for _, *want in parts])], 2)
 
 
-@settings(max_examples=effort(200, 20_000))
+@settings(max_examples=effort(15, 20_000))
 @given(pairs(), st.integers(0, 9))
 def test_an_opening_is_the_first_time_at_which_more_fit(pair: tuple[Timelines, Classes], now: int) -> None:
     """All times are whole, so that `fits` at whole times tells."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from effort import FUZZ
+from effort import FUZZ, effort
 from fgm_lives import FineLife, born, fine_operations, known_of
 from fgm_worlds import NAMES, known, submit
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ def state_of(fine: FineGrained) -> tuple:
     return world_of(fine), flow_of(fine), known_of(fine)
 
 
-@settings(max_examples=300 if FUZZ else 12)
+@settings(max_examples=effort(12, 300))
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 80))
 def test_a_recovered_one_is_the_one_that_ended(tmp_path_factory, seed: int, count: int) -> None:
     path = tmp_path_factory.mktemp("life") / "journal"
@@ -63,7 +63,7 @@ MAKERS = [
 ]
 
 
-@settings(max_examples=200 if FUZZ else 6)
+@settings(max_examples=effort(6, 200))
 @given(seed=st.integers(0, 2**32), before=st.integers(0, 30))
 def test_a_restored_one_and_a_copy_make_the_same_rounds(seed: int, before: int) -> None:
     life, fine = FineLife(seed), born(seed)
@@ -77,7 +77,7 @@ def test_a_restored_one_and_a_copy_make_the_same_rounds(seed: int, before: int) 
         assert state_of(one) == state_of(fine)
 
 
-@settings(max_examples=200 if FUZZ else 6)
+@settings(max_examples=effort(6, 200))
 @given(seed=st.integers(0, 2**32), before=st.integers(0, 30))
 def test_a_question_gets_the_later_round_and_leaves_no_trace(seed: int, before: int) -> None:
     life, fine = FineLife(seed), born(seed)

@@ -309,7 +309,7 @@ class Counters:
         return {name: SimpleNamespace(bytes_sent=self.level(), bytes_recv=self.level()) for name in there}
 
 
-@pytest.mark.parametrize("seed", range(effort(10, 400)))
+@pytest.mark.parametrize("seed", range(effort(3, 400)))
 def test_samples_of_a_machine_are_never_negative_whatever_its_counters_do(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,7 +342,7 @@ def test_an_idle_machine_uses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sample.usage["cpu"] == 0.0
 
 
-@pytest.mark.parametrize("seed", range(effort(5, 100)))
+@pytest.mark.parametrize("seed", range(effort(3, 100)))
 def test_samples_of_a_task_are_never_negative_whatever_its_counters_do(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def machines(draw: st.DrawFn) -> Timeline:
     return Timeline(ends, np.minimum(np.round(available, 6), 8), [8, 4])
 
 
-@settings(max_examples=effort(100, 10_000))
+@settings(max_examples=effort(15, 10_000))
 @given(tasks(), machines(), st.sampled_from([0.0, 0.1, 0.3]), st.sampled_from([0.0, 0.5]))
 def test_the_kernel_does_what_algorithm_2_says(
     task: Stages, machine: Timeline, limit: float, contention: float
@@ -109,7 +109,7 @@ def test_as_many_fit_as_counted(task: Stages, machine: Timeline) -> None:
         assert not task.demand.any() or (machine.available.max() > 0)
 
 
-@settings(max_examples=effort(50, 5000))
+@settings(max_examples=effort(15, 5000))
 @given(st.lists(tasks(), min_size=1, max_size=5), st.lists(machines(), min_size=1, max_size=5), st.floats(0, 20))
 def test_many_pairs_at_once_are_pairs(classes: list[Stages], rows: list[Timeline], now: float) -> None:
     lines = Timelines(2, slots=8)

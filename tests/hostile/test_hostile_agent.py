@@ -75,7 +75,10 @@ def kill(process: subprocess.Popen[str], number: int) -> None:
     process.stdout.close()
 
 
-@pytest.mark.parametrize("how", [*ORPHANS, "leader gone"])
+@pytest.mark.parametrize(
+    "how",
+    [*(pytest.param(how, marks=() if how == "own session" else pytest.mark.long) for how in ORPHANS), "leader gone"],
+)
 def test_the_next_agent_ends_what_a_killed_one_left(tmp_path: Path, how: str) -> None:
     left = tmp_path / "left"
     process = doomed(tmp_path / "state", leaving(left, "own session" if how == "leader gone" else how, "note(); time.sleep(60)"))  # fmt: skip
@@ -296,6 +299,7 @@ def left_behind(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_no_container_runs_twice_or_is_left_behind_when_agents_are_killed(tmp_path: Path) -> None:
     kills = effort(6, 80)
     negotiator = shared(f"sqlite:///{tmp_path}/state.db")

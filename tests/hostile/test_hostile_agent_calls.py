@@ -64,6 +64,7 @@ def test_there_is_one_agent_of_a_machine_of_a_shared_state(tmp_path: Path) -> No
     first.close()
 
 
+@pytest.mark.long
 def test_agents_that_begin_and_close_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
     negotiator_of = [shared(f"sqlite:///{tmp_path}/state{i}.db", units=1) for i in range(4)]
     wrong: list[BaseException] = []
@@ -116,6 +117,7 @@ def test_a_second_call_is_refused(tmp_path: Path) -> None:
         assert settle(agent) == []
 
 
+@pytest.mark.long
 def test_signals_at_random_moments_leave_nothing(tmp_path: Path) -> None:
     """A handler that raises, somewhere in submit, step, remove and close."""
 

@@ -18,6 +18,7 @@ from flowsched.sim import AuditError
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and signals")
 
 
+@pytest.mark.long
 def test_two_outputs_are_never_one_file(tmp_path: Path, journal: Path) -> None:
     here = tmp_path / "x"
     (tmp_path / "link").symlink_to(here)

@@ -70,6 +70,7 @@ def durations(tmp_path_factory: pytest.TempPathFactory, journal: Path, problem: 
 
 @pytest.mark.parametrize("seed", range(effort(1, 40)))
 @pytest.mark.parametrize("name", ["simulate", "replay", "solve", "bench", "help"])
+@pytest.mark.long
 def test_ctrl_c_at_a_random_moment_ends_a_command_without_a_traceback(
     name: str, seed: int, tmp_path: Path, journal: Path, problem: Path, durations: dict[str, float]
 ) -> None:
@@ -131,6 +132,7 @@ def test_an_interrupted_simulation_tells_what_it_has_measured() -> None:
 
 
 @pytest.mark.parametrize("seed", range(effort(3, 200)))
+@pytest.mark.long
 def test_a_simulation_is_measured_whatever_moment_it_was_interrupted_at(seed: int) -> None:
     """In any line of the simulation's own code (calls of the scheduler are whole or have not been)."""
     rng = random.Random(seed)
@@ -202,7 +204,13 @@ def writing(folder: Path, journal: Path, problem: Path) -> dict[str, Sequence[ob
     }  # fmt: skip
 
 
-STREAMS = ["simulate", "solve", *(["replay", "bench", "help"] if FUZZ else [])]
+STREAMS = [
+    "solve",
+    *(
+        pytest.param(name, marks=pytest.mark.long)
+        for name in ["simulate", *(["replay", "bench", "help"] if FUZZ else [])]
+    ),
+]
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -247,6 +255,7 @@ def test_a_full_disk_under_a_file_is_an_error_of_one_line(option: str) -> None:
     ("closed", "code"),
     [("0<&-", 0), ("1>&-", 74), ("2>&-", 0), ("0<&- 1>&- 2>&-", 74)] if FUZZ else [("0<&- 1>&-", 74)],
 )
+@pytest.mark.long
 def test_closed_streams_are_no_files_of_ours(closed: str, code: int, tmp_path: Path) -> None:
     """The journal must not get the number of the standard output, and what is printed."""
     words = f'exec "$@" {closed}'
@@ -272,6 +281,7 @@ def test_closed_input_is_empty_input() -> None:
     assert done.returncode == 1 and "no problem line" in done.stderr
 
 
+@pytest.mark.long
 def test_unread_progress_ends_nothing(tmp_path: Path) -> None:
     process = started("simulate", *SMALL, "--json", tmp_path / "s.json", stdout=subprocess.DEVNULL)
     assert process.stderr is not None

@@ -94,7 +94,7 @@ def own(error: BaseException) -> None:
     assert len(str(error)) < 1000 and str(error).isprintable(), str(error)[:300]
 
 
-@pytest.mark.parametrize("seed", range(effort(20, 200)))
+@pytest.mark.parametrize("seed", range(effort(5, 200)))
 def test_a_mutated_problem_is_refused_with_its_line_or_solved_to_a_proven_optimum(seed: int) -> None:
     rng = random.Random(seed)
     solved = 0
@@ -145,7 +145,7 @@ def rounds(rng: random.Random) -> list[str]:
     return lines
 
 
-@pytest.mark.parametrize("seed", range(effort(20, 200)))
+@pytest.mark.parametrize("seed", range(effort(5, 200)))
 def test_a_mutated_stream_is_refused_with_its_line_or_answered_with_proven_optima(seed: int) -> None:
     rng = random.Random(1000 + seed)
     answered = 0
@@ -300,7 +300,7 @@ def written(folder: Path, kind: str, rng: random.Random) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("seed", range(effort(4, 60)))
+@pytest.mark.parametrize("seed", range(effort(2, 60)))
 @pytest.mark.parametrize("kind", list(FILES))
 def test_a_mutated_trace_is_refused_with_its_place_or_can_be_simulated(kind: str, seed: int, tmp_path: Path) -> None:
     rng = random.Random(f"{kind}{seed}")

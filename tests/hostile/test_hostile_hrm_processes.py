@@ -59,6 +59,7 @@ demand = {{vcore = 1, mem = {mem}}}
 """
 
 
+@pytest.mark.long
 def test_nothing_is_lost_or_run_twice_when_processes_are_killed(tmp_path: Path) -> None:
     kills, tasks, files = effort(8, 150), effort(8, 120), 4
     rng = random.Random(5)
@@ -131,6 +132,7 @@ def state(pid: int) -> str:
         return "X"
 
 
+@pytest.mark.long
 def test_tasks_of_a_machine_that_does_not_come_back_run_elsewhere(tmp_path: Path) -> None:
     with cluster(tmp_path, ttl=1.5, machine_ttl=1.5) as one:
         for who in (("negotiator",), ("scheduler", "s1"), ("agent", "m1")):

@@ -182,9 +182,9 @@ def test_what_is_worked_out_of_shapes_is_not_taken_from_an_image() -> None:
 @pytest.mark.parametrize("kind", ["plain", "fgm"])
 def test_altered_snapshots(kind: str, watch) -> None:
     maker, cls = (grow, fs.Scheduler) if kind == "plain" else (grow_fine, FineGrained)
-    images = [records(maker(seed).snapshot()) for seed in range(effort(7, 40))]
+    images = [records(maker(seed).snapshot()) for seed in range(effort(4, 40))]
     use(cls.restore(MAGIC + framed(images[0])[0]))
-    for seed in range(effort(250, 4000)):
+    for seed in range(effort(80, 4000)):
         rnd = random.Random(seed)
         bodies = list(rnd.choice(images))
         which = 0 if rnd.random() < 0.1 else 1
@@ -196,7 +196,7 @@ def test_altered_snapshots(kind: str, watch) -> None:
 
 def test_altered_journals(tmp_path, watch) -> None:
     journals = []
-    for seed in range(effort(7, 40)):
+    for seed in range(effort(4, 40)):
         path = tmp_path / f"j{seed}"
         sched = fs.Scheduler(POLICIES[seed % len(POLICIES)](), journal=path)
         for _ in operations(seed, sched, 30):
@@ -204,7 +204,7 @@ def test_altered_journals(tmp_path, watch) -> None:
         sched.journal.close()
         journals.append(records(path.read_bytes()))
 
-    for seed in range(effort(250, 3000)):
+    for seed in range(effort(80, 3000)):
         rnd = random.Random(seed)
         bodies = list(rnd.choice(journals))
         for _ in range(rnd.choice([1, 1, 2])):
@@ -291,7 +291,7 @@ def test_memory_is_bounded_by_what_is_there() -> None:
 
 def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
     """A journal that another build compacted: same machines, placements, ages and shares; only warmth is lost."""
-    for seed in range(effort(8, 100)):
+    for seed in range(effort(3, 100)):
         path = tmp_path / f"j{seed}"
         sched = fs.Scheduler(POLICIES[seed % len(POLICIES)](), journal=path)
         life = Life(seed)

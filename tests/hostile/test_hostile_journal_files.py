@@ -113,6 +113,7 @@ def test_only_regular_files_are_journals(tmp_path: Path, thing: str) -> None:
         fs.Scheduler(journal=path)
 
 
+@pytest.mark.long
 def test_a_file_of_zeros_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "zeros"
     path.touch()

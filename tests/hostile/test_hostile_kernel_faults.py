@@ -236,7 +236,7 @@ def test_every_allocation_of_an_object(name, capsys):
     pytest.importorskip("_testcapi", reason="this Python is built without _testcapi")
     found = Counter()
     for call in CALLS[name]:
-        found += walk(name, call, fail_object, most=effort(12, 400), stride=1 if FUZZ else 9)
+        found += walk(name, call, fail_object, most=effort(12, 400), stride=1 if FUZZ else 31)
     told(capsys, f"objects, {name}", found)
     assert sum(found.values()) > 100
 

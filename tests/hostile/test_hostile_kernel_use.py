@@ -256,7 +256,7 @@ def test_arrays_that_another_thread_fills_anew_meanwhile():
     thread.start()
     seen = {"optimal": 0, "refused": 0}
     try:
-        for _ in range(effort(60, 3000)):
+        for _ in range(effort(20, 3000)):
             net = fs.FlowNetwork()
             net.add_nodes(n)
             for call in (
@@ -274,7 +274,7 @@ def test_arrays_that_another_thread_fills_anew_meanwhile():
         ended.set()
         thread.join(PATIENCE)
     print(f"arrays filled anew meanwhile: {seen}")  # how many of each is up to the threads
-    assert sum(seen.values()) == 2 * effort(60, 3000)
+    assert sum(seen.values()) == 2 * effort(20, 3000)
 
 
 # -- solves that end badly -----------------------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def test_arrays_that_another_thread_fills_anew_meanwhile():
 def test_late_and_infeasible_leaves_a_network_that_solves_rightly(algorithm, capsys):
     """Out of time, and nothing feasible: what the attempt has pushed without regard to cost must not stay."""
     late = 0
-    for seed in range(effort(60, 3000)):
+    for seed in range(effort(20, 3000)):
         rng = np.random.default_rng(seed)
         problem = random_problem(rng, 5 + seed % 40, 20 + 4 * (seed % 40))
         supply = problem.supply.copy()
@@ -332,7 +332,7 @@ def test_ctrl_c_at_random_moments(capsys):
 
     before = signal.signal(signal.SIGALRM, handler)
     try:
-        for case in range(effort(40, 2000)):
+        for case in range(effort(15, 2000)):
             net = fs.FlowNetwork()
             nodes = net.add_nodes([5, *[0] * 98, -5])
             net.add_arcs(nodes[:-1], nodes[1:], 10, 3)
@@ -399,6 +399,7 @@ print(refused)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits the memory of a process, as Linux does")
+@pytest.mark.long
 def test_memory_that_runs_out():
     """With less and less room: MemoryError, and a network that goes on."""
     done = subprocess.run(

@@ -68,11 +68,18 @@ ODD = [
 ]  # fmt: skip
 
 VALUES = BEYOND + ODD
+one_at_a_time = pytest.mark.parametrize(
+    "absurd",
+    [
+        pytest.param(value, id=quoted(value, 30), marks=pytest.mark.long if i % 6 else ())
+        for i, value in enumerate(VALUES)
+    ],
+)
 
 
 def some(turn: int) -> list[Any]:
     """All of them under FLOWSCHED_FUZZ=1; else one that no float holds, and others by turns."""
-    return VALUES if FUZZ else [BEYOND[turn % len(BEYOND)], *ODD[turn % 7 :: 7]]
+    return VALUES if FUZZ else [BEYOND[turn % len(BEYOND)], *ODD[turn % 29 :: 29]]
 
 
 RESOURCES = ("cpu", "mem", "gpu")
@@ -230,7 +237,7 @@ def test_an_absurd_value_in_a_task_is_refused_by_name_or_changes_nothing_later(n
             goes_on(sched)
 
 
-@pytest.mark.parametrize("absurd", VALUES, ids=lambda value: quoted(value, 30))
+@one_at_a_time
 def test_arguments_of_a_round(absurd: Any) -> None:
     for arguments in ((absurd,), (1.0, absurd)):
         sched = lived()
@@ -316,7 +323,7 @@ def test_other_numbers_of_policies() -> None:
                 assert str(error)
 
 
-@pytest.mark.parametrize("absurd", VALUES, ids=lambda value: quoted(value, 30))
+@one_at_a_time
 def test_a_journal_has_what_was_accepted_and_nothing_else(absurd: Any, tmp_path: Path) -> None:
     sched = lived(journal=tmp_path / "j")
     events: list[fs.Event] = [

@@ -80,7 +80,7 @@ def test_two_ids_that_are_the_same_up_to_a_nul_do_not_meet(store: Store) -> None
     assert [str(container.id) for _, container in negotiator.on_machine("m")] == ["a"]
 
 
-@settings(max_examples=effort(25, 3000), deadline=None)
+@settings(max_examples=effort(15, 3000), deadline=None)
 @given(st.text(st.characters(), max_size=30) | st.sampled_from(["x" * MOST, "é" * (MOST // 2), "%", "_", "'", '"', "\\", "null", "1e9"]))  # fmt: skip
 def test_what_passes_the_door_is_carried_by_every_backend(backends: Sequence[Store], id: str) -> None:
     try:
@@ -181,6 +181,7 @@ def test_a_commit_whose_answer_is_lost_is_not_done_again_unless_that_is_harmless
     store.close()
 
 
+@pytest.mark.long
 def test_schedulers_outlive_restarts_of_the_server() -> None:
     with postgres_server() as server:
         place_all(server, effort(2, 12), effort(12, 60))

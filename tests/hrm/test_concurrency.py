@@ -124,6 +124,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
             yield server
 
 
+@pytest.mark.long
 def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Path) -> None:
     rng = random.Random(7)
     store = Store(url)

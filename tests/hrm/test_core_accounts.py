@@ -11,6 +11,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -225,11 +226,11 @@ class SharedCores(RuleBasedStateMachine):
             assert self.node[u] == states
 
 
-SharedCores.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+SharedCores.TestCase.settings = settings(max_examples=effort(15, 400), stateful_step_count=40)
 TestSharedCores = SharedCores.TestCase
 
 
-@settings(max_examples=200)
+@settings(max_examples=effort(15, 2000))
 @given(seed=st.integers(0, 10**9))
 def test_the_prediction_is_what_the_queues_then_do(seed: int) -> None:
     rng, those, now = random.Random(seed), queues(), 0.0
@@ -286,7 +287,7 @@ def test_a_transfer_queue_and_moves_keep_to_the_cores() -> None:
 # -- the network -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(15, 600))
 @given(
     there=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.integers(1, 4)), max_size=6),
     asked=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=8),
@@ -315,7 +316,7 @@ def test_no_round_claims_more_cores_than_a_machine_has(
         assert all(by_id[unit].submit(c, 0.0).outcome is Outcome.STARTED for c in run)
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(15, 600))
 @given(cores=st.lists(st.integers(0, 3), min_size=1, max_size=6), held=st.integers(0, 4))
 def test_a_stream_job_finds_cores_on_both_machines_or_is_refused(cores: Sequence[int], held: int) -> None:
     those = queues("m") + queues("n")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import heapq
 import math
-import os
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.exceptions import InputError
 from flowsched.hrm import Container, Outcome, ResourceUnit, StackedQueue, WaitMatrix, predict_wait
 
-EXAMPLES = 1000 if os.environ.get("FLOWSCHED_FUZZ") else 80
+EXAMPLES = effort(80, 1000)
 
 
 def unit(name: object = "u") -> ResourceUnit:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
+from effort import effort
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -219,6 +218,4 @@ class StackedQueueMachine(RuleBasedStateMachine):
 
 
 TestStackedQueue = StackedQueueMachine.TestCase
-TestStackedQueue.settings = settings(
-    max_examples=1000 if os.environ.get("FLOWSCHED_FUZZ") else 60, stateful_step_count=40, deadline=None
-)
+TestStackedQueue.settings = settings(max_examples=effort(15, 1000), stateful_step_count=40, deadline=None)

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from effort import FUZZ
+from effort import effort
 from fgm_lives import known_of
 from lives import flow_of, said, world_of
 from mortals import BORN
@@ -21,7 +21,7 @@ import flowsched as fs
 from flowsched.fgm import FineGrained
 from flowsched.policy.serialize import describe
 
-RUNS = 200 if FUZZ else 12
+RUNS = effort(12, 200)
 CALLS = 150
 """Killed after so many calls at most; it would live for longer."""
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from effort import FUZZ
+from effort import FUZZ, effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import POLICIES, SCALES, flow_of, operations, said, world_of
@@ -42,7 +42,7 @@ def reopened(sched: fs.Scheduler, **options) -> fs.Scheduler:
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300 if FUZZ else 12)
+@settings(max_examples=effort(12, 300))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), count=st.integers(0, 60))
 def test_a_recovered_scheduler_is_the_one_that_ended(tmp_path_factory, seed: int, maker, count: int) -> None:
     path = tmp_path_factory.mktemp("life") / "journal"
@@ -66,7 +66,7 @@ def test_a_recovered_scheduler_is_the_one_that_ended(tmp_path_factory, seed: int
     assert replayed.rounds == again.recovery.rounds + 2 and not replayed.differences
 
 
-@settings(max_examples=300 if FUZZ else 12)
+@settings(max_examples=effort(12, 300))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(SCALES), count=st.integers(20, 60))
 def test_a_scale_that_grew_is_recovered(tmp_path_factory, seed: int, maker, count: int) -> None:
     path = tmp_path_factory.mktemp("life") / "journal"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from effort import FUZZ
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import POLICIES, Life, flow_of, live_alike, said, world_of
@@ -17,7 +17,7 @@ from flowsched.journal.object_graph import graph_of, objects_of
 MAKERS = [lambda _, make=make: make() for make in POLICIES]
 
 
-@settings(max_examples=600 if FUZZ else 8)
+@settings(max_examples=effort(8, 600))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), before=st.integers(0, 30))
 def test_a_restored_scheduler_makes_the_same_rounds(seed: int, maker, before: int) -> None:
     life, sched = Life(seed), fs.Scheduler(maker())
@@ -30,7 +30,7 @@ def test_a_restored_scheduler_makes_the_same_rounds(seed: int, maker, before: in
     live_alike(life, sched, (restored, copied), 15, MAKERS)
 
 
-@settings(max_examples=400 if FUZZ else 12)
+@settings(max_examples=effort(12, 400))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), before=st.integers(0, 30))
 def test_a_question_gets_the_later_round_and_leaves_no_trace(seed: int, maker, before: int) -> None:
     life, sched = Life(seed), fs.Scheduler(maker())

@@ -67,7 +67,7 @@ def test_the_worst_matrix_known():
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(4, 20)))
 def test_pairs_that_may_not_be_matched(seed, maximize):
     rng = np.random.default_rng(seed)
     n, m = rng.integers(2, 9, 2)
@@ -123,7 +123,7 @@ FLOATS = {
 def test_floats_are_matched_exactly(kind, maximize):
     """Dense, with pairs that may not be matched, and sparse: what no rounding to integers of 64 bits could tell apart."""
     rng = np.random.default_rng(len(kind))
-    for _ in range(effort(60, 3000)):
+    for _ in range(effort(20, 3000)):
         n, m = rng.integers(1, 6, 2)
         cost = FLOATS[kind](rng, (n, m))
         if rng.random() < 0.4:

@@ -58,7 +58,7 @@ class Growth:
 
 
 @pytest.mark.parametrize("loose", [0.0, 0.02])
-@pytest.mark.parametrize("seed", range(effort(25, 400)))
+@pytest.mark.parametrize("seed", range(effort(6, 400)))
 @pytest.mark.parametrize(
     ("nodes", "arcs", "options"),
     [

@@ -179,7 +179,9 @@ print("solved")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent to a process of one's own here")
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(name, marks=() if name == "auto" else pytest.mark.long) for name in ALGORITHMS]
+)
 def test_interrupt_ends_a_solve_and_leaves_the_network_usable(algorithm):
     size = (
         ("30000", "250000") if algorithm in ("auto", "network_simplex") else ("12000", "100000")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import effort
 
 import flowsched as fs
 
@@ -30,7 +31,7 @@ def still_optimal(net, arc, cost):
         return False
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(15, 60)))
 def test_both_ends_by_brute_force(seed):
     tail, head, capacity, cost, supply, lower = draw(seed)
     net = fs.FlowNetwork()

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from effort import effort
 
 import flowsched as fs
 
@@ -43,7 +44,7 @@ def by_brute_force(points, most, ask):
     assert (np.diff(slopes) > 0).all()  # convex, and no break too many
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(effort(10, 40)))
 def test_by_amount(seed):
     net, rng = draw(seed)
     s, t = (int(x) for x in rng.choice(net.num_nodes, 2, replace=False))
@@ -53,7 +54,7 @@ def test_by_amount(seed):
     assert points[0] == (0, net.solve().cost)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(effort(10, 40)))
 def test_by_capacity(seed):
     net, rng = draw(seed)
     arc = int(rng.integers(0, net.num_arcs))

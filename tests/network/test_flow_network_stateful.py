@@ -122,4 +122,4 @@ class NetworkMachine(RuleBasedStateMachine):
 
 
 TestNetwork = NetworkMachine.TestCase
-TestNetwork.settings = settings(max_examples=effort(30, 300), stateful_step_count=50)
+TestNetwork.settings = settings(max_examples=effort(15, 300), stateful_step_count=50)

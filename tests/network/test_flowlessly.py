@@ -39,7 +39,9 @@ NETWORKX_ARCS = 9000  # its simplex takes minutes on the larger ones
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"no Flowlessly graphs in {FOLDER}")
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(a, marks=() if a == "auto" else pytest.mark.long) for a in ALGORITHMS]
+)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_cost_equals_the_oracles(name, algorithm):
     problem = read_dimacs(FOLDER / name)
@@ -49,6 +51,7 @@ def test_cost_equals_the_oracles(name, algorithm):
     certify(**problem.arguments(), result=result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", GRAPHS)
 def test_cost_equals_networkx(name):
     problem = read_dimacs(FOLDER / name)

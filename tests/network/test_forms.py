@@ -10,6 +10,7 @@ import types
 import networkx as nx
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -171,7 +172,7 @@ def of_network_through_dimacs(problem):
     return fs.read_dimacs(io.StringIO(text.getvalue()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(problems())
 @pytest.mark.parametrize(
     "around",

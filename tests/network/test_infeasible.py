@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from effort import effort
 from netmodel import ALGORITHMS
 from ortools.graph.python import max_flow
 
@@ -37,7 +38,7 @@ def missing(tail, head, capacity, supply, lower):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(15, 60)))
 def test_amount_nodes_and_arcs(seed, algorithm):
     tail, head, capacity, cost, supply, lower = short(np.random.default_rng(seed))
     lacks = missing(tail, head, capacity, supply, lower)

@@ -138,6 +138,7 @@ fs.FlowNetwork.from_edges([("a", "b")], supply={"a": 1}).names["a"] + 1
 """
 
 
+@pytest.mark.long
 def test_types_of_users(tmp_path):
     """A misspelt algorithm, a text as a time limit and a text as a cost are errors, and nothing else is."""
     pytest.importorskip("mypy")

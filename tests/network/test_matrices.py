@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given
 from hypothesis import strategies as st
 from ortools.graph.python import min_cost_flow as ortools_mcf
@@ -16,7 +17,7 @@ from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 import flowsched as fs
 from flowsched.network.ortools import FlowStatus, SimpleMinCostFlow
 
-SEEDS = range(12)
+SEEDS = range(effort(4, 12))
 FORMATS = [sparse.csr_array, sparse.csc_array, sparse.coo_array, sparse.csr_matrix, sparse.lil_array, sparse.dok_array]
 
 
@@ -128,7 +129,7 @@ def test_columns_that_are_no_arcs(column):
 
 
 @pytest.mark.parametrize("shape", [(7, 7), (4, 9), (9, 4), (1, 1), (1, 5)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(effort(1, 4)))
 def test_dense_assignment(shape, seed):
     cost = np.random.default_rng(seed).integers(-20, 20, shape)
     rows, columns = fs.assignment(cost)
@@ -138,7 +139,7 @@ def test_dense_assignment(shape, seed):
 
 
 @pytest.mark.parametrize("shape", [(30, 30), (20, 35), (35, 20)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(effort(1, 4)))
 def test_sparse_assignment(shape, seed):
     rng = np.random.default_rng(seed)
     mask = rng.random(shape) < 0.15

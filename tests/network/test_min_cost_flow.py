@@ -125,7 +125,7 @@ def test_cost_is_exact_beyond_64_bits(algorithm):
 
 @algorithms
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("power", range(44, 64))
+@pytest.mark.parametrize("power", [44, 54, *range(55, 64)])
 def test_large_costs_are_solved_or_refused_never_wrong(power, sign, algorithm):
     """Close to the limits of int64 the answer is exact or a CostRangeError."""
     unit = sign * min(2**power, 2**63 - 1)

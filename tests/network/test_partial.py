@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from effort import effort
 from netmodel import ALGORITHMS
 from ortools.graph.python import min_cost_flow as ortools_mcf
 
@@ -39,7 +40,7 @@ def shipped(supply, unshipped):
     return int(sent[sent > 0].sum())
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(effort(3, 10)))
 def test_a_thousand_networks_ship_what_ortools_ships(block):
     for seed in range(100 * block, 100 * block + 100):
         problem = draw(np.random.default_rng(seed))
@@ -50,7 +51,7 @@ def test_a_thousand_networks_ship_what_ortools_ships(block):
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(effort(6, 25)))
 def test_a_kept_network_under_changes(seed, algorithm):
     rng = np.random.default_rng(seed)
     tail, head, capacity, cost, supply = draw(rng)

@@ -8,6 +8,7 @@ import threading
 
 import numpy as np
 import pytest
+from effort import effort
 from ortools.graph.python import min_cost_flow as ortools_mcf
 
 import flowsched as fs
@@ -20,7 +21,7 @@ def both(play):
     return found, expected
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(effort(10, 40)))
 def test_random_sequences_of_calls(seed):
     """Adds, supplies, capacities, solves of both kinds and all readings, in any order."""
 

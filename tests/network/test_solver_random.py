@@ -36,48 +36,48 @@ def judge(problem, answer, algorithm):
 
 @algorithms
 @given(problem=feasible_problems())
-@settings(max_examples=effort(120, 700))
+@settings(max_examples=effort(50, 700))
 def test_feasible_against_ortools(problem, algorithm):
     judge(problem, oracles.optimum(problem), algorithm)
 
 
 @algorithms
 @given(problem=any_problems())
-@settings(max_examples=effort(120, 700))
+@settings(max_examples=effort(50, 700))
 def test_any_against_ortools(problem, algorithm):
     judge(problem, oracles.optimum(problem), algorithm)
 
 
 @algorithms
 @given(problem=feasible_problems())
-@settings(max_examples=effort(60, 350))
+@settings(max_examples=effort(15, 350))
 def test_feasible_against_networkx_simplex(problem, algorithm):
     judge(problem, oracles.optimum(problem, oracles.networkx), algorithm)
 
 
 @algorithms
 @given(problem=any_problems())
-@settings(max_examples=effort(60, 350))
+@settings(max_examples=effort(15, 350))
 def test_any_against_networkx_simplex(problem, algorithm):
     judge(problem, oracles.optimum(problem, oracles.networkx), algorithm)
 
 
 @algorithms
 @given(problem=feasible_problems(max_nodes=5, max_arcs=10))
-@settings(max_examples=effort(40, 150))
+@settings(max_examples=effort(15, 150))
 def test_feasible_against_networkx_capacity_scaling(problem, algorithm):
     judge(problem, oracles.optimum(problem, lambda p: oracles.networkx(p, "capacity_scaling")), algorithm)
 
 
 @algorithms
 @given(problem=tiny_problems())
-@settings(max_examples=effort(40, 150))
+@settings(max_examples=effort(15, 150))
 def test_tiny_against_brute_force(problem, algorithm):
     judge(problem, oracles.brute_force(problem), algorithm)
 
 
 @given(problem=tiny_problems())
-@settings(max_examples=effort(40, 150))
+@settings(max_examples=effort(15, 150))
 def test_oracles_agree(problem):
     answer = oracles.brute_force(problem)
     assert oracles.ortools(problem) == answer
@@ -86,7 +86,7 @@ def test_oracles_agree(problem):
 
 
 @algorithms
-@pytest.mark.parametrize("seed", range(effort(3, 20)))
+@pytest.mark.parametrize("seed", range(effort(1, 20)))
 @pytest.mark.parametrize(
     ("nodes", "arcs", "options"),
     [
@@ -103,7 +103,7 @@ def test_larger_against_ortools(nodes, arcs, options, seed, algorithm):
 
 
 @algorithms
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(effort(2, 6)))
 def test_larger_infeasible(seed, algorithm):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, 60, 300, unlimited=0)
@@ -114,7 +114,7 @@ def test_larger_infeasible(seed, algorithm):
 
 
 @algorithms
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(effort(2, 6)))
 def test_larger_unbounded(seed, algorithm):
     problem = random_problem(np.random.default_rng(seed), 60, 600, unlimited=0.5)
     problem.cost[problem.cost > 80] *= -1

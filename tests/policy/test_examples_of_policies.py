@@ -1,4 +1,4 @@
-"""The examples of a cost and of a constraint of one's own print what their readers are told."""
+"""The examples of a custom cost and a custom constraint print the documented output."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ utilities from -2.5 to 7.5 in 1000 levels
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_an_example_prints_what_it_did(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_example_prints_its_results(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / name))
     assert capsys.readouterr().out == PRINTED[name]

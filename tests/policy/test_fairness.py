@@ -49,7 +49,7 @@ def test_the_example_of_sirius() -> None:
     assert MaxMin()(claims([1, 9, 9], 9)).tolist() == [1, 4, 4]
 
 
-@settings(max_examples=effort(60, 1200))
+@settings(max_examples=effort(15, 1200))
 @given(TASKS, st.integers(0, 40))
 def test_max_min_and_batch_share_are_leximin(tasks: list[int], units: int) -> None:
     total = min(units, sum(tasks))
@@ -66,7 +66,7 @@ def test_max_min_and_batch_share_are_leximin(tasks: list[int], units: int) -> No
     assert all(batch >= np.minimum(units // len(tasks), tasks))  # A_j = floor(min(Q / K, N_j)) at least
 
 
-@settings(max_examples=effort(40, 800))
+@settings(max_examples=effort(15, 800))
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), min_size=1, max_size=5), st.integers(0, 60))
 def test_weighted_max_min_is_within_a_task_of_the_linear_program(users: list[tuple[int, int]], units: int) -> None:
     """Fix the smallest a / w as large as possible, then the next one, and so on: a chain of linear programs."""
@@ -96,7 +96,7 @@ def test_weighted_max_min_is_within_a_task_of_the_linear_program(users: list[tup
         fixed.update({i: min(tasks[i], level * weight[i]) for i in stuck})
     found = WeightedMaxMin()(claims(tasks, units, [float(w) for w in weight]))
     assert found.sum() == min(units, sum(tasks))
-    # Dealing whole tasks to whoever has least is off by less than one each, but for those that share a rounded level.
+    # The distribution of whole tasks to the claimant with least is off by less than one each, except at a shared rounded level.
     assert all(abs(found[i] - fixed[i]) < 1 + max(weight) for i in range(n))
     for i, j in itertools.permutations(range(n), 2):
         if found[i] < tasks[i]:
@@ -121,7 +121,7 @@ def greedy_drf(c: Claims) -> list[int]:
     return share
 
 
-@settings(max_examples=effort(80, 1600))
+@settings(max_examples=effort(15, 1600))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.tuples(st.integers(0, 5), st.integers(1, 5)), st.integers(1, 3)),
@@ -164,8 +164,8 @@ def test_static_quotas() -> None:
 
 @pytest.mark.parametrize("provider", [MaxMin(), WeightedMaxMin(), BatchShare(), DRF()])
 @given(TASKS, st.integers(0, 50))
-@settings(max_examples=effort(30, 600))
-def test_nobody_gets_more_than_it_has_or_less_than_need_be(
+@settings(max_examples=effort(15, 600))
+def test_no_claimant_gets_more_than_it_has_or_less_than_need_be(
     provider: ShareProvider, tasks: list[int], units: int
 ) -> None:
     share = provider(claims(tasks, units))
@@ -191,7 +191,7 @@ def test_the_sequence_pays_back_over_rounds() -> None:
     assert provider(grown)[1] >= 8, "what runs goes on"
 
 
-@settings(max_examples=effort(60, 1200))
+@settings(max_examples=effort(15, 1200))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.integers(0, 5), st.integers(0, 6), st.booleans(), st.booleans()),
@@ -258,7 +258,7 @@ def test_bad_settings_are_named(make: object, message: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=effort(60, 2000), deadline=None)
+@settings(max_examples=effort(15, 2000), deadline=None)
 def test_even_shares_of_several_resources_are_dealt_task_by_task(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(1, 6)), int(rng.integers(1, 4))
@@ -284,7 +284,7 @@ def test_even_shares_of_several_resources_are_dealt_task_by_task(seed: int) -> N
         assert provider(made).tolist() == share.tolist()
 
 
-def test_who_waits_for_what_is_scarce_does_not_keep_the_rest_idle() -> None:
+def test_a_claimant_of_a_scarce_resource_does_not_keep_the_rest_idle() -> None:
     for share in (MaxMin(), WeightedMaxMin(), DRF(), BatchShare(), SequenceShare()):
         sched = fs.Scheduler(fs.Policy(fairness=Fairness(share, "user")), resources=("cpu", "gpu"))
         sched.apply(*(fs.MachineAdded(i, {"cpu": 10, "gpu": 1 if i < 2 else 0}) for i in range(10)))
@@ -307,7 +307,7 @@ def test_the_remaining_is_shared_by_who_is_behind(claimants: list[tuple[int, int
     assert share.sum() <= max(units, running.sum())
     assert share.sum() >= min(units, tasks.sum())
     for i in np.flatnonzero(share > running):
-        assert (share[i] <= share[share < tasks] + 1).all(), "nobody gets more while one who wants more has less"
+        assert (share[i] <= share[share < tasks] + 1).all(), "no claimant gets more while one that wants more has less"
 
 
 def test_the_remaining_by_resources() -> None:
@@ -324,14 +324,14 @@ def test_the_remaining_by_resources() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=effort(60, 2000), deadline=None)
-def test_the_remaining_is_dealt_task_by_task_from_what_each_really_holds(seed: int) -> None:
-    """What runs may ask for more, or less, than what waits; amounts are whole numbers, so that ties are exact."""
+@settings(max_examples=effort(15, 2000), deadline=None)
+def test_the_rest_is_distributed_task_by_task_from_the_amounts_really_held(seed: int) -> None:
+    """Running tasks may ask for more, or less, than waiting ones; amounts are whole numbers, so that ties are exact."""
     rng = np.random.default_rng(seed)
     n, d = int(rng.integers(1, 6)), int(rng.integers(1, 4))
     further = rng.integers(0, 4, (n, d)).astype(float)
     running = rng.integers(0, 4, n)
-    # Who holds only what its tasks need stands higher with each: equals are told apart by their order alone.
+    # A claimant that holds only its tasks' demands stands higher with each: only the order decides between equals.
     held = np.where((running[:, None] > 0) & (further > 0), rng.integers(0, 9, (n, d)), 0).astype(float)
     capacity = rng.choice([16.0, 32.0, 64.0], d)
     tasks, weight = running + rng.integers(0, 12, n), 2.0 ** rng.integers(0, 3, n)
@@ -358,7 +358,7 @@ def test_the_remaining_is_dealt_task_by_task_from_what_each_really_holds(seed: i
     assert Remaining(DRF())(made).tolist() == share.tolist()
 
 
-def test_where_nothing_is_left_nobody_is_entitled_to_more() -> None:
+def test_without_any_rest_no_claimant_is_entitled_to_more() -> None:
     two, one = np.array([3, 3]), np.array([[1.0], [1.0]])
     made = Claims(("a", "b"), two, np.array([3, 0]), 3, np.ones(2), one, np.array([3.0]))
     for provider in (MaxMin(), WeightedMaxMin(), DRF()):

@@ -52,7 +52,7 @@ def test_balance_is_the_gap_between_the_resources_in_use() -> None:
     assert LoadCost("balance")(cluster, classes, rows).tolist() == [[0.75, 0.25, 0], [0, 0.5, 0]]
 
 
-def test_balance_puts_what_needs_memory_beside_what_needs_cpus() -> None:
+def test_balance_puts_tasks_with_much_memory_next_to_tasks_with_many_cpus() -> None:
     sched = Scheduler(Policy(placement=[LoadCost("balance")]), resources=("cpu", "mem"))
     sched.apply(*(MachineAdded(m, {"cpu": 4, "mem": 4}) for m in "ab"))
     sched.apply(JobSubmitted("c", [Task("c", {"cpu": 3})]), JobSubmitted("m", [Task("m", {"mem": 3})]))
@@ -61,7 +61,7 @@ def test_balance_puts_what_needs_memory_beside_what_needs_cpus() -> None:
 
 
 def test_a_function_is_a_cost() -> None:
-    """By name of the machine, for whoever has an eye for it."""
+    """By name of the machine."""
 
     def taste(cluster: Cluster, classes: np.ndarray, rows: np.ndarray) -> np.ndarray:
         ugly = np.array([cluster.by_row[row].machine.id != "pretty" for row in rows.tolist()], float)

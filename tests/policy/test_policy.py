@@ -62,7 +62,9 @@ def test_strict_costs_are_lexicographic(priorities: list[int], price: float, buc
     assert youngest > OMEGA, "running anywhere beats waiting"
     assert all(policy.wait(b + 1) - policy.wait(b) > OMEGA for b in range(buckets - 1)), "age beats load"
     assert policy.stay(0) > OMEGA + oldest - youngest, "age and load do not displace"
-    assert all(policy.stay(b + 1) >= policy.stay(b) for b in range(buckets)), "the longer it has run, the dearer"
+    assert all(policy.stay(b + 1) >= policy.stay(b) for b in range(buckets)), (
+        "the longer it has run, the higher the price"
+    )
     ordered = sorted(priorities)
     assert levels[ordered[-1]] == 0
     for better, worse in itertools.pairwise(ordered):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ import flowsched as fs
 from flowsched.policy import PreferenceCost
 
 WAITING = fs.WaitCost(first=10.0, buckets=4)
-EXAMPLES = settings(max_examples=400 if os.environ.get("FLOWSCHED_FUZZ") else 40, deadline=None)
+EXAMPLES = settings(max_examples=effort(15, 400), deadline=None)
 Jobs = list[tuple[int, int, float, tuple[str, ...]]]
 
 jobs_of_any_kind = st.lists(
@@ -32,7 +32,7 @@ jobs_of_any_kind = st.lists(
 
 
 def world(machines: list[tuple[int, frozenset[str]]], jobs: Jobs, policy: fs.Policy) -> fs.Scheduler:
-    """Machines of so many slots and with these labels; jobs of so many tasks, priority, time, and what they prefer."""
+    """Machines with these slots and labels; jobs with these numbers of tasks, priorities, times and preferences."""
     sched = fs.Scheduler(policy, resources=("cpu",))
     for i, (slots, labels) in enumerate(machines):
         sched.apply(fs.MachineAdded(i, {}, labels=dict.fromkeys(labels, "yes"), slots=slots))
@@ -45,7 +45,7 @@ def world(machines: list[tuple[int, frozenset[str]]], jobs: Jobs, policy: fs.Pol
 def merit(
     machines: list[tuple[int, frozenset[str]]], jobs: Jobs, entitled: dict[int, int], where: dict[Any, int]
 ) -> tuple[Any, ...] | None:
-    """What each goal loses, the highest first: who waits by priority, shares missed, ages, unmet wishes, load."""
+    """Losses of each goal, the highest first: waiting tasks by priority, missed shares, ages, unmet preferences, load."""
     on = Counter(where.values())
     runs = Counter(j for j, _ in where)
     if any(on[m] > slots for m, (slots, _) in enumerate(machines)) or any(runs[j] > n for j, n in entitled.items()):
@@ -130,14 +130,14 @@ def test_many_small_losses_override_a_priority_unless_the_scales_are_fitted(leng
     sched = relay(length, policy, priority=1)
     held = {(row.goal, row.over): row for row in policy.check(sched.cluster)}["priority", "CustomCost"]
     assert held.moves == min(52, length) and held.always == (length < 52)
-    assert ("first" in sched.schedule(0.0).placements) == held.always, "the table tells"
+    assert ("first" in sched.schedule(0.0).placements) == held.always, "by the table"
     fitted = policy.fitted(sched.cluster)
     assert all(row.always for row in fitted.check(sched.cluster))
     sched.policy = fitted
     assert set(sched.schedule(1.0).waiting) == {"last"}
 
 
-def test_a_fitted_policy_keeps_what_was_asked_for() -> None:
+def test_a_fitted_policy_keeps_its_goals() -> None:
     policy = fs.Policy(
         placement=(fs.LoadCost("pack"), fs.CustomCost(away), PreferenceCost()),
         locality=fs.Locality(rack=0.25),
@@ -154,7 +154,7 @@ def test_a_fitted_policy_keeps_what_was_asked_for() -> None:
     assert fitted.moves == 4 and all(row.always for row in fitted.check(cluster))
 
 
-def test_goals_that_are_too_fine_are_refused_and_large_clusters_get_what_fits() -> None:
+def test_goals_that_are_too_fine_are_refused_and_large_clusters_get_the_largest_moves() -> None:
     cluster = fs.Scheduler(resources=("cpu",)).cluster
     cluster.apply(*(fs.MachineAdded(i, {"cpu": 1}) for i in range(3_000)))
     cluster.apply(fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(4_000)]))
@@ -164,7 +164,7 @@ def test_goals_that_are_too_fine_are_refused_and_large_clusters_get_what_fits() 
         fs.Policy(placement=[fs.CustomCost(away)] * 9).fitted(cluster)
 
 
-def test_a_weight_that_is_too_small_for_its_goal_is_told() -> None:
+def test_a_weight_that_is_too_small_for_its_goal_is_reported() -> None:
     policy = fs.Policy(priority=fs.WeightedPriority(0.5), placement=(PreferenceCost(), fs.LoadCost()))
     cluster = world([(1, frozenset())] * 2, [(2, 0, 0.0, ("a", "b"))], policy).cluster
     rows = {(row.goal, row.over): row for row in policy.check(cluster)}

@@ -69,7 +69,7 @@ class Life:
             assert all(free >= 0 for free in self.sched.cluster.inventory.free[machine.row].tolist())
 
     def acquaint(self) -> None:
-        """Let all users run in proportion to their quotas for a round, so that the accounts know them, without debts."""
+        """Run all users in proportion to their quotas for a round, so that the accounts have them, without debts."""
         for user in self.sched.cluster.users.values():
             self.submit(str(user.id), user.quota)
         self.round(-1.0)
@@ -176,7 +176,7 @@ def test_tasks_that_are_all_alike_start_by_the_sequence(
         life.finish()
 
 
-@settings(max_examples=effort(40, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(
     beats=st.lists(
         st.tuples(st.integers(1, 60), st.lists(st.tuples(st.integers(0, 9), st.integers(1, 12)), min_size=3, max_size=3)),
@@ -230,7 +230,7 @@ def test_what_was_lent_comes_back() -> None:
     ]
 
 
-def test_a_borrower_pays_a_part_of_what_it_could() -> None:
+def test_a_borrower_pays_a_part_of_the_possible_repayment() -> None:
     life = Life(fs.SequenceShare(mu=0.25), {"a": 1, "b": 1}, machines=2)
     life.acquaint()
     life.submit("a", *[1.0] * 99)
@@ -254,7 +254,7 @@ def lender(reclaim: bool) -> Life:
 
 
 def test_a_lender_is_paid_from_the_part_of_its_borrower() -> None:
-    """Case A: the borrower's part of what is free."""
+    """Case A: the borrower's part of the free room."""
     life = lender(reclaim=False)
     life.finish()
     life.submit("b", *[1.0] * 20)
@@ -344,7 +344,7 @@ def test_files_of_older_builds_are_read() -> None:
         assert twin.deployment is not None and twin.deployment.ledger.debts() == {("bob", "ann"): 14_000_000}
 
 
-def test_settings_that_came_later_are_told_only_where_they_differ() -> None:
+def test_later_settings_are_described_only_if_they_differ() -> None:
     plain = {"is": "SequenceShare", "mu": 1.0, "resolution": 1}
     assert describe(fs.SequenceShare()) == plain
     assert describe(fs.SequenceShare(spares="largest", seconds=9)) == {**plain, "spares": "largest", "seconds": 9}

@@ -1,4 +1,4 @@
-"""Utilities of any sign and size: a round has the most utility in all, and what no scale can hold is refused by name."""
+"""Utilities of any sign and size: a round has the highest total utility, and values beyond every scale are refused by name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALONE = WaitCost(buckets=1)
 
 
 def cluster_of(policy: Policy, slots: list[int], kinds: list[Any], **given: Any) -> fs.Scheduler:
-    """Machines 0, 1, ... with so many slots, and tasks 0, 1, ... of these kinds."""
+    """Machines 0, 1, ... with these numbers of slots, and tasks 0, 1, ... of these kinds."""
     sched = fs.Scheduler(policy, resources=("cpu",), **given)
     sched.apply(*(fs.MachineAdded(i, {"cpu": n}, labels={"at": str(i)}, slots=n) for i, n in enumerate(slots)))
     sched.apply(*(fs.JobSubmitted(i, [fs.Task(i, {"cpu": 1}, kind=kind)]) for i, kind in enumerate(kinds)))
@@ -196,7 +196,7 @@ def test_the_range_is_no_larger_than_it_need_be() -> None:
     assert Utilities([("x", {}, -1.0)]).range == (0.0, 1.0)
 
 
-def test_beside_load_the_whole_ranges_are_weighed() -> None:
+def test_next_to_load_the_whole_ranges_are_weighed() -> None:
     for weight, machine in ((9.0, 0), (0.1, 1)):
         policy = Policy(placement=[Utilities([("x", 0, -100), ("x", 1, -300)], -300, weight), fs.LoadCost()])
         sched = cluster_of(policy, [4, 4], ["x"])
@@ -211,7 +211,7 @@ def test_waiting_counts_like_a_place_where_other_costs_are_highest() -> None:
     sched = cluster_of(policy, [4], ["y", "x"])
     sched.apply(fs.JobSubmitted("w", [fs.Task("w", {"cpu": 2})]), fs.TaskStarted("w", 0))
     rnd = sched.schedule(0.0)
-    assert set(rnd.placements) == {0}, "a loaded rack costs a half of what it could"
+    assert set(rnd.placements) == {0}, "a loaded rack costs half of the largest cost"
     assert set(rnd.waiting) == {1}
 
 
@@ -249,7 +249,7 @@ def test_a_cost_beyond_its_range_is_named() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1e200])
-def test_no_range_grows_for_what_is_no_cost(value: float) -> None:
+def test_no_range_grows_for_a_value_that_is_no_cost(value: float) -> None:
     sched = cluster_of(Policy(placement=[CustomCost(lambda *_: np.full((1, 1), value))]), [1], ["x"])
     with pytest.raises(fs.InputError, match="costs are numbers from 0 to 1"):
         sched.schedule(0.0)

@@ -19,6 +19,10 @@ import flowsched as fs
 
 NAMES = {path.relative_to(DOCS).as_posix(): path for path in PAGES}
 WITH_EXAMPLES = [name for name, path in NAMES.items() if blocks(path.read_text(encoding="utf-8"))]
+SHORT = (
+    "tutorials/first_round.md",
+    "tutorials/solver.md",
+)  # the pages whose examples the short run tries, as the README's
 TEXTS = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PUBLIC = (
     "flowsched",
@@ -34,7 +38,10 @@ PUBLIC = (
 OPTIONAL = {"sqlalchemy", "simpy", "distributed", "starlette", "uvicorn"}
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) for name in WITH_EXAMPLES],
+)
 def test_the_examples_of_a_page_print_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of one page share their names and a folder."""
     monkeypatch.chdir(tmp_path)
@@ -113,6 +120,7 @@ def test_links_between_files_lead_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["figures/network.py", "figures/speed.py", "benchmarks/make.py"])
+@pytest.mark.long
 def test_what_scripts_have_drawn_and_written_is_up_to_date(script: str) -> None:
     done = subprocess.run(
         [sys.executable, str(DOCS / script), "--check"], capture_output=True, text=True, timeout=60, check=False

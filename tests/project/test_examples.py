@@ -20,13 +20,17 @@ import flowsched as fs
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
+SHORT = "newest_kernel"  # what the short run tries
 
 
 def test_there_are_scripts_and_notebooks() -> None:
     assert len(SCRIPTS) >= 8 and len(NOTEBOOKS) >= 2
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(path, id=path.stem, marks=() if path.stem == SHORT else pytest.mark.long) for path in SCRIPTS],
+)
 def test_script(script: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", str(script)],
@@ -51,6 +55,7 @@ def cells(notebook: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.long
 def test_notebook(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Jupyter: the cells are run in order, and share their names."""
     monkeypatch.setenv("MPLBACKEND", "Agg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from statistics import mean
@@ -17,6 +18,18 @@ def test_ci_runs_the_readmes_test_command() -> None:
     commands = re.findall(r"```console\n(.*?)\n```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tests,) = [command for command in commands if "pytest" in command]
     assert tests in [line.strip() for line in (ROOT / ".ci" / "run").read_text().splitlines()]
+
+
+def test_all_steps_are_known_to_contributors_to_nox_and_to_hosted_ci() -> None:
+    listed = subprocess.run([ROOT / ".ci" / "run", "--list"], capture_output=True, text=True, check=True).stdout.split()
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("The steps are:")[2].partition("\n## ")[0]
+    names = " ".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
+    assert sorted(re.findall(r"\w+", names)) == listed
+    (nox,) = re.findall(r"^STEPS = \((.*)\)", (ROOT / "noxfile.py").read_text(), re.MULTILINE)
+    (hosted,) = re.findall(r"step: \[(.*)\]", (ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    prepare = {"postgresql", "executors", "tests", "tools"}
+    assert set(re.findall(r"\w+", nox)) == set(listed) - prepare
+    assert set(re.findall(r"\w+", hosted)) == set(listed) - prepare
 
 
 @pytest.mark.parametrize("name", MOST_LINES)

@@ -102,6 +102,7 @@ mem = 100
 """
 
 
+@pytest.mark.long
 def test_files_that_commands_write(tmp_path: Path, begun: list[subprocess.Popen[bytes]], no_umask: None) -> None:
     """Each is in the table, with its mode, also under a umask of 0; only `flowsched serve` listens, where the table says."""
     known: dict[Path, int] = {}
@@ -170,9 +171,10 @@ def test_files_that_commands_write(tmp_path: Path, begun: list[subprocess.Popen[
             }  # fmt: skip
             assert mode & 0o777 in modes, (str(path), oct(mode))
     assert listens.pop("serve") == {f"0100007F:{port:04X}"} and not any(listens.values())
-    assert [row[0] for row in table("What listens")] == ["`flowsched serve`"]
+    assert [row[0] for row in table("Listening")] == ["`flowsched serve`"]
 
 
+@pytest.mark.long
 def test_files_on_a_host(tmp_path: Path, no_umask: None) -> None:
     pytest.importorskip("asyncssh")
     from sshd import hosts

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from math import inf
 from random import Random
 
 import pytest
+from effort import effort
 from lives import POLICIES, Life
 
 import flowsched as fs
@@ -23,7 +23,7 @@ MAKERS = [
     lambda: fs.Policy(backfill="easy", preemption=fs.PreemptionCost(0.5, 3.0)),
     lambda: fs.Policy(waiting=fs.WaitCost(first=3.0, patience=0.2)),
 ]
-SEEDS = 100 if os.environ.get("FLOWSCHED_FUZZ") else 3
+SEEDS = effort(1, 100)
 
 
 def gain(rnd: fs.Round) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ def gain(rnd: fs.Round) -> tuple[int, ...]:
 
 
 def live(maker, seed: int, steps: int = 30) -> tuple[int, int]:
-    """Let one scheduler decide every second, and one after events and at `again_at`; return how often each did."""
+    """Run one scheduler every second, and one after events and at `again_at`; return their numbers of rounds."""
     life, often, seldom = Life(seed), fs.Scheduler(maker()), fs.Scheduler(maker())
     every = some = now = 0
     again = -inf
@@ -76,7 +76,7 @@ def test_a_round_under_shares_that_moves_nothing_may_prepare_the_next() -> None:
 
 
 def settled(sched: fs.Scheduler | fgm.FineGrained, now: float) -> fs.Round:
-    """The round after which time alone is left to tell."""
+    """Return the first round after which only time may change a decision."""
     for _ in range(5):
         rnd = sched.schedule(now)
         sched.commit(rnd)

@@ -42,7 +42,7 @@ def test_others_start_on_a_reserved_machine_only_if_they_end_in_time() -> None:
     assert not sched.commit(rnd).conflicts
 
 
-def test_a_task_that_fits_beside_the_reserved_one_may_stay() -> None:
+def test_a_task_that_fits_next_to_the_reserved_one_may_stay() -> None:
     sched = full(("a", 10.0), cores=6)
     submit(sched, "large", 5, 5.0)
     sched.commit(sched.schedule(1.0))

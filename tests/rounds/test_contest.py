@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 import pytest
+from effort import effort
 
 import flowsched as fs
 from flowsched.builder.builder import Builder
@@ -31,7 +32,7 @@ def life(seed: int, policy: fs.Policy, rounds: int = 40) -> tuple[list[object], 
     sched.apply(
         *(fs.MachineAdded(i, {"cpu": 8, "mem": 16, "gpu": int(i % 3 == 0)}, slots=slots) for i in range(machines))
     )
-    told: list[object] = []
+    results: list[object] = []
     running: list[object] = []
     names = iter(range(10**6))
 
@@ -50,7 +51,9 @@ def life(seed: int, policy: fs.Policy, rounds: int = 40) -> tuple[list[object], 
         if rng.random() < 0.05:
             now -= 0.5
         rnd = sched.schedule(now)
-        told.append((rnd.deltas, {task: reason.code for task, reason in rnd.waiting.items()} if step % 7 == 0 else 0))
+        results.append(
+            (rnd.deltas, {task: reason.code for task, reason in rnd.waiting.items()} if step % 7 == 0 else 0)
+        )
         assert not sched.commit(rnd).conflicts
         running = [task for task, record in sched.cluster.tasks.items() if record.place]
         sched.apply(*(fs.TaskCompleted(task) for task in rng.sample(running, min(batch, len(running)))))
@@ -58,7 +61,7 @@ def life(seed: int, policy: fs.Policy, rounds: int = 40) -> tuple[list[object], 
         waiting = [task for task, record in sched.cluster.tasks.items() if not record.place]
         if rng.random() < 0.3:  # the head of a class may be among them
             sched.apply(*(fs.TaskRemoved(task) for task in waiting[: rng.randint(1, 4)]))
-    return told, sched
+    return results, sched
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
@@ -73,7 +76,7 @@ def test_the_same_tasks_start_as_where_all_classes_are_tried(
         return found
 
     plain = contest.contest
-    for seed in range(5):
+    for seed in range(effort(2, 20)):
         with monkeypatch.context() as patch:
             patch.setattr("flowsched.rounds.admission.contest", counted)
             narrowed, _ = life(seed, policy)
@@ -84,7 +87,7 @@ def test_the_same_tasks_start_as_where_all_classes_are_tried(
 
 
 def test_few_classes_are_proposed_for_a_machine_with_room_for_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class that has no room beside the first task in line costs the round no proposal."""
+    """A class that has no room next to the first task in line costs the round no proposal."""
     proposed: list[int] = []
 
     def counted(builder: Builder, *args: object) -> list[ClassFlow]:

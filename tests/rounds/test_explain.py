@@ -65,7 +65,7 @@ def test_after_a_round_one_of_20000_is_explained_without_a_look_at_machines_or_n
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_an_explanation_is_what_a_look_at_every_machine_says(seed: int) -> None:
+def test_an_explanation_agrees_with_a_check_of_every_machine(seed: int) -> None:
     rng = random.Random(seed)
     sched = fs.Scheduler(resources=("cpu", "gpu"))
     sched.apply(*(fs.MachineAdded(i, {"cpu": 4, "gpu": i % 2}, slots=rng.choice([None, 2])) for i in range(4)))

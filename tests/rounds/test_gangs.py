@@ -1,4 +1,4 @@
-"""Gangs: at least so many tasks at the same time, or none."""
+"""Gangs: at least a given number of tasks at the same time, or none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_gang_that_does_not_fit_leaves_the_room_to_others_in_the_same_round() 
     assert running(sched)["gang"] == 3, "it displaces a worse one, since now that suffices"
 
 
-def test_nobody_is_evicted_for_a_gang_that_does_not_start() -> None:
+def test_no_task_is_evicted_for_a_gang_that_does_not_start() -> None:
     sched = world(2)
     submit(sched, "worse", 2, 4, priority=5)
     step(sched)
@@ -146,7 +146,7 @@ def test_a_round_without_time_starts_no_half_gang() -> None:
 
 @pytest.mark.parametrize("priority", [0, 5])
 def test_an_idle_round_with_a_waiting_gang_changes_nothing_in_the_network(priority: int) -> None:
-    """Whether there is too little room, or worse tasks that could make some, but not enough."""
+    """Cases: too little room, or worse tasks that could make some, but not enough."""
     sched = world(2)
     submit(sched, "worse", 2, 4, priority=3)
     step(sched)
@@ -159,7 +159,7 @@ def test_an_idle_round_with_a_waiting_gang_changes_nothing_in_the_network(priori
         assert {rnd.waiting[task].code for task in gang} <= {fs.ReasonCode.GANG_SHORT, fs.ReasonCode.NO_FIT}
         assert [sched.explain(task).code for task in gang] == [rnd.waiting[task].code for task in gang]
     sched.apply(fs.MachineAdded("m2", {"cpu": 4}), fs.JobRemoved("worse"))
-    assert set(step(sched, 2.0).placements) == set(gang), "news are noticed"
+    assert set(step(sched, 2.0).placements) == set(gang), "the change is noticed"
 
 
 AT_MOST_2 = fs.Policy(fairness=fs.Fairness(limits={"gang": fs.Limits(maximum=2)}))
@@ -174,9 +174,7 @@ AT_MOST_2 = fs.Policy(fairness=fs.Fairness(limits={"gang": fs.Limits(maximum=2)}
         (4, AT_MOST_2, lambda s: setattr(s, "policy", fs.Policy())),
     ],
 )
-def test_a_gang_that_was_left_out_is_tried_again_when_there_are_news(
-    machines: int, policy: fs.Policy, news: Any
-) -> None:
+def test_a_gang_that_was_left_out_is_tried_again_after_a_change(machines: int, policy: fs.Policy, news: Any) -> None:
     sched = world(machines, policy=policy)
     submit(sched, "gang", 4, 4, gang=4)
     for now in range(4):
@@ -248,7 +246,7 @@ def test_a_gang_that_does_not_fit_claims_no_share(over: Any, mode: Any) -> None:
 @pytest.mark.parametrize(
     "policy", [fs.Policy(), fs.Policy(preemption=None), fs.Policy(placement=[fs.LoadCost("pack")])]
 )
-def test_a_gang_that_falls_short_beside_an_older_one_does_not_overtake_it(policy: fs.Policy, spare: int) -> None:
+def test_a_gang_that_falls_short_next_to_an_older_one_does_not_overtake_it(policy: fs.Policy, spare: int) -> None:
     sched = world(5 + spare, 2, policy)
     size, order, now = 10 + spare, [], 0.0
     for job in range(6):

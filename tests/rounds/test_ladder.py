@@ -112,17 +112,17 @@ def in_the_way(
 TOP = 1_000
 
 
-@settings(max_examples=effort(40, 1500))
+@settings(max_examples=effort(15, 1500))
 @given(shapes, claimed)
-def test_nobody_climbs_past_one_who_could_have_run_instead(
+def test_no_job_climbs_past_one_that_could_have_run_instead(
     machines: list[Amounts], claims: list[tuple[int, Amounts]]
 ) -> None:
     in_the_way(ladder(dict(enumerate(machines))), machines, claims, lambda user, count: count)
 
 
-@settings(max_examples=effort(40, 1500))
+@settings(max_examples=effort(15, 1500))
 @given(shapes, claimed, st.sampled_from(["hard", "soft", "ladder"]), st.integers(1, 9))
-def test_nobody_is_let_in_before_a_guarantee(
+def test_no_job_starts_before_a_guarantee(
     machines: list[Amounts], claims: list[tuple[int, Amounts]], mode: Any, guarantee: int
 ) -> None:
     fairness = fs.Fairness(over="user", mode=mode, limits={"b": fs.Limits(guarantee=guarantee)})

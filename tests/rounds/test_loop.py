@@ -38,7 +38,7 @@ def test_a_round_that_fails_leaves_the_cluster_as_it_was(
         sched.schedule(1.0)
     assert world_of(sched) == before
     again, expected = sched.schedule(1.0), other.schedule(1.0)
-    assert said(again)[:-1] == said(expected)[:-1], "all but the counts of a network that was built anew"
+    assert said(again)[:-1] == said(expected)[:-1], "all but the counts of a network that was built again"
     assert list(again.preemptions) == ["a"]
 
 

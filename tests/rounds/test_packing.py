@@ -1,4 +1,4 @@
-"""What a round starts when more waits than runs: order of arrival, packing, and no room left unused."""
+"""Starts of a round with more waiting tasks than room: order of arrival, packing, and no room left unused."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_of_equal_tasks_the_one_that_came_first_starts_first(kinds: list[int], c
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 60))
 def test_machines_are_filled_within_capacity_and_in_order_of_arrival(seed: int, machines: int, tasks: int) -> None:
-    """What starts fits; of equal tasks the oldest start; what waits fits nowhere; the first in line starts."""
+    """All starts fit; of equal tasks the oldest start; no waiting task fits; the first in line starts."""
     rng = random.Random(seed)
     sched = fs.Scheduler(resources=NAMES)
     sched.apply(*(fs.MachineAdded(i, {"cpu": rng.randint(4, 8), "mem": rng.randint(6, 9)}) for i in range(machines)))
@@ -155,7 +155,7 @@ def test_the_largest_goes_first_where_all_fit() -> None:
         assert dict(sched.schedule(0.0).placements) == {"l": "a", "s": "b"}
 
 
-def test_a_machine_is_filled_with_what_suits_its_room() -> None:
+def test_a_machine_is_filled_with_the_tasks_that_suit_its_room() -> None:
     """After the oldest, which takes most of the memory, comes the one that asks for little of it, not the next."""
     sched = fs.Scheduler(resources=NAMES)
     sched.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}))

@@ -193,7 +193,7 @@ def test_what_cannot_be_is_refused_by_name(wrong: dict) -> None:
 
 @dataclass
 class Model:
-    """What is known of each task from events and commits: where it failed, how often, and until when it rests."""
+    """State of each task by events and commits: where it failed, how often, and the end of its rest."""
 
     failed_on: dict[str, list[str]] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)
@@ -233,7 +233,7 @@ POLICIES = [
 ]
 
 
-@settings(max_examples=effort(60, 3000))
+@settings(max_examples=effort(10, 3000))
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES), st.sampled_from(["plain", "fgm", "journal"]))
 def test_lives_with_failures(tmp_path_factory: pytest.TempPathFactory, seed: int, policy: fs.Policy, kind: str) -> None:
     random, model, specs = Random(seed), Model(), {}

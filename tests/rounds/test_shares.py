@@ -142,7 +142,7 @@ def test_users_above_jobs() -> None:
     assert running(sched.schedule(1.0)) == {"u": 3, "v": 6}
 
 
-@settings(max_examples=effort(25, 600))
+@settings(max_examples=effort(15, 600))
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4)), min_size=1, max_size=5),
     st.integers(1, 20),
@@ -163,7 +163,7 @@ def test_the_network_finds_weighted_max_min(users: list[tuple[int, int]], count:
     sched.network.certify()
 
 
-def test_a_ladder_shares_what_the_machines_really_can_run() -> None:
+def test_a_ladder_shares_the_tasks_that_machines_can_really_run() -> None:
     """b cannot use most machines: with a ladder a takes them, with hard shares they stay empty."""
     machines = [*(MachineAdded(f"s{i}", {"cpu": 1}, slots=1) for i in range(6)), MachineAdded("l", {"cpu": 2}, slots=2)]
     for mode, expected in (("hard", {"a": 4, "b": 1}), ("ladder", {"a": 6, "b": 1})):
@@ -270,7 +270,7 @@ def test_nothing_changes_when_nothing_happens() -> None:
     assert rnd.stats.changes == 0
 
 
-@settings(max_examples=effort(25, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(st.data())
 def test_any_history_keeps_the_bounds(data: st.DataObject) -> None:
     """Random events and policies: never an exception, never a task beyond a hard share, and the flow is optimal."""
@@ -418,7 +418,7 @@ def test_what_is_taken_back_makes_room_in_all_dimensions() -> None:
     assert rnd.shares["new"].shortfall == 1
 
 
-def test_a_switch_to_shares_of_users_while_nobody_has_anything() -> None:
+def test_a_switch_to_shares_of_users_in_an_empty_cluster() -> None:
     sched = Scheduler(Policy(fairness=Fairness()), resources=("cpu",))
     sched.apply(MachineAdded("m", {"cpu": 1}), JobSubmitted("j", [Task("t", {"cpu": 1})]))
     sched.commit(sched.schedule(0.0))
@@ -429,7 +429,7 @@ def test_a_switch_to_shares_of_users_while_nobody_has_anything() -> None:
     assert sched.schedule(2.0).shares["ann"].running == 1
 
 
-def test_on_a_ladder_users_without_quota_run_what_others_leave() -> None:
+def test_on_a_ladder_users_without_quota_use_room_that_others_leave() -> None:
     users = [UserAdded("a", 0), UserAdded("b", 0)]
     sched = fair(*slots(4), *users, job("a", 3, "a"), job("b", 3, "b"), over="user", mode="ladder")
     rnd = sched.schedule(0.0)

@@ -19,7 +19,7 @@ def gpu_cluster(**more: object) -> Scheduler:
 
 
 @pytest.mark.parametrize("step", [0.01, 0.5])
-def test_small_steps_see_what_the_tasks_placed_before_have_left(step: float) -> None:
+def test_small_steps_see_the_room_that_earlier_placements_left(step: float) -> None:
     sched = gpu_cluster(step=step)
     sched.apply(
         JobSubmitted(
@@ -50,7 +50,7 @@ def test_the_patient_wait_for_a_cheaper_place_for_a_while() -> None:
     sched = Scheduler(Policy(waiting=WaitCost(first=60, patience=0.5), step=0.5), resources=("cpu",))
     sched.apply(MachineAdded("m", {"cpu": 4}), JobSubmitted("j", [Task("half", {"cpu": 2}), Task("most", {"cpu": 1})]))
     first = sched.schedule(0.0)
-    assert len(first.placements) == 1, "beside the other, each would load the machine by 3/4"
+    assert len(first.placements) == 1, "next to the other, each would load the machine by 3/4"
     (late,) = first.waiting
     assert first.waiting[late].code is ReasonCode.WAIT_CHEAPER
     sched.commit(first)

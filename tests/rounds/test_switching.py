@@ -191,7 +191,7 @@ def test_only_a_policy_is_a_policy() -> None:
 
 
 @pytest.mark.parametrize("limits", [fs.Limits(maximum=1), fs.Limits(borrow=False), fs.Limits(lend=False, maximum=0)])
-def test_a_limit_below_what_runs_already_stops_nobody_and_no_round(limits: fs.Limits) -> None:
+def test_a_limit_below_the_running_tasks_stops_none_and_no_round(limits: fs.Limits) -> None:
     sched = fs.Scheduler(resources=("cpu",))
     sched.apply(fs.MachineAdded("m", {"cpu": 8}), job("a", 6), job("b", 6))
     sched.commit(sched.schedule(0.0))
@@ -209,7 +209,7 @@ def test_a_limit_below_what_runs_already_stops_nobody_and_no_round(limits: fs.Li
 
 
 def test_jobs_that_came_without_shares_claim_theirs_under_the_next_policy() -> None:
-    """Their arcs have an owner all the time, and what they get is what they would have got from the beginning."""
+    """Their arcs always have an owner, and they get the same as with shares from the beginning."""
     equal = fs.Policy(fairness=fs.Fairness(fs.MaxMin()))
     scheds = [fs.Scheduler(policy, resources=("cpu",)) for policy in (fs.Policy(), equal)]
     for sched in scheds:

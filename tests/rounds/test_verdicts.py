@@ -20,7 +20,7 @@ from flowsched.builder.class_arcs import ClassArcs
 from flowsched.cluster.inventory import Inventory
 from flowsched.rounds import verdicts
 
-Told = list[tuple[Any, fs.Reason]]
+Reasons = list[tuple[Any, fs.Reason]]
 
 
 def lived(sched: Any, life: Life, policies: list, steps: int) -> list[fs.Round]:
@@ -37,25 +37,25 @@ def lived(sched: Any, life: Life, policies: list, steps: int) -> list[fs.Round]:
     return rounds
 
 
-def told(rnd: fs.Round) -> Told:
+def reasons_of(rnd: fs.Round) -> Reasons:
     return list(rnd.waiting.items())
 
 
-def looked_at(monkeypatch: pytest.MonkeyPatch, sched: Any) -> list[Told]:
-    """Look at all that waits as soon as a round is made, and keep what is told."""
-    found: list[Told] = []
+def looked_at(monkeypatch: pytest.MonkeyPatch, sched: Any) -> list[Reasons]:
+    """Read all reasons as soon as a round is made, and keep them."""
+    found: list[Reasons] = []
     schedule = sched.schedule
 
     def spy(now: float, *rest: Any) -> fs.Round:
         rnd: fs.Round = schedule(now, *rest)
-        found.append(told(rnd))
+        found.append(reasons_of(rnd))
         return rnd
 
     monkeypatch.setattr(sched, "schedule", spy, raising=False)
     return found
 
 
-@settings(max_examples=effort(25, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), most=st.sampled_from([0, 1, 64]))
 def test_reasons_looked_at_late_are_those_of_their_round(seed: int, maker: Any, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -64,7 +64,7 @@ def test_reasons_looked_at_late_are_those_of_their_round(seed: int, maker: Any, 
         patch.setattr(verdicts, "_PATCH", -1)  # nothing is kept
         lived(first, Life(seed), POLICIES, 12)
         patch.setattr(verdicts, "_PATCH", most)
-        late = [told(rnd) for rnd in lived(second, Life(seed), POLICIES, 12)]
+        late = [reasons_of(rnd) for rnd in lived(second, Life(seed), POLICIES, 12)]
     assert late == at_once
 
 
@@ -75,11 +75,11 @@ def test_reasons_under_a_fit_rule_looked_at_late(seed: int, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(verdicts, "_PATCH", -1)  # nothing is kept
         lived(first, FineLife(seed), makers(first), 40)
-    assert [told(rnd) for rnd in lived(second, FineLife(seed), makers(second), 40)] == at_once
+    assert [reasons_of(rnd) for rnd in lived(second, FineLife(seed), makers(second), 40)] == at_once
 
 
 @pytest.mark.parametrize("policy", [fs.Policy(preemption=None), fs.Policy()])
-def test_reasons_are_told_although_everything_has_gone_since(
+def test_reasons_are_given_although_everything_has_gone_since(
     policy: fs.Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sched, rounds = full(policy), []
@@ -104,7 +104,7 @@ def test_reasons_are_told_although_everything_has_gone_since(
         assert codes <= {fs.ReasonCode.OUTBID, fs.ReasonCode.NO_FIT}
         assert all(sum(reason.detail["4 cpu"].values()) == 100 for reason in rnd.waiting.values())
         assert all((reason.price is None) == (reason.code is fs.ReasonCode.NO_FIT) for reason in rnd.waiting.values())
-    assert [told(rnd) for rnd in copies] == [told(rnd) for rnd in rounds[5:8]] * 2
+    assert [reasons_of(rnd) for rnd in copies] == [reasons_of(rnd) for rnd in rounds[5:8]] * 2
 
 
 def full(policy: fs.Policy) -> fs.Scheduler:
@@ -134,7 +134,7 @@ def test_a_round_names_no_task_of_a_class_for_which_nothing_has_changed() -> Non
         assert (sched.cluster.waiting_ids(cls) is before[cls]) == (cls is not started)
 
 
-@settings(max_examples=effort(25, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES))
 def test_racks_whose_arcs_changed_are_all_that_flow_enters(seed: int, maker: Any) -> None:
     flows = ClassArcs.flows

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -144,7 +145,7 @@ class Slow(Adapter[Held]):
 
 
 @given(st.lists(st.sampled_from(["fine", "away", "odd"]), max_size=30), st.sampled_from(["end", "odd"]))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=effort(15, 400))
 def test_a_driver_ends_well_or_with_the_reason_whatever_its_executor_meets(script: list[str], last: str) -> None:
     """Ten odd looks in a row end it, and nothing else does."""
 

@@ -103,7 +103,9 @@ def overtaken(executor: Timed, seconds: dict[str, float]) -> list[float]:
     return [then[0] - first[0] for first, then in pairs if then[0] > first[0] + 1e-3]
 
 
-@pytest.mark.parametrize("latency", [0.002, 0.006, 0.012])
+@pytest.mark.parametrize(
+    "latency", [0.002, pytest.param(0.006, marks=pytest.mark.long), pytest.param(0.012, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("holding", [False, True])
 def test_of_several_machines_the_first_to_be_free_gets_the_best_task(latency: float, holding: bool) -> None:
     """They follow each other with hardly a gap, and none is overtaken."""

@@ -121,6 +121,7 @@ def test_results_errors_and_constraints() -> None:
     within(100, main)
 
 
+@pytest.mark.long
 def test_tasks_wait_at_the_worker_and_its_threads_bound_them(tmp_path: Path) -> None:
     async def main(cluster: Any, client: Client) -> None:
         for i in range(3):  # one driver after the other, over the same client
@@ -137,6 +138,7 @@ def test_tasks_wait_at_the_worker_and_its_threads_bound_them(tmp_path: Path) -> 
     assert max(map(levels, tmp_path.iterdir())) <= 4
 
 
+@pytest.mark.long
 def test_a_worker_that_leaves_and_one_that_comes() -> None:
     async def main(cluster: Any, client: Client) -> None:
         scheduler = fs.Scheduler(resources=("cpu",))
@@ -168,6 +170,7 @@ class Books(SchedulerPlugin):
 
 
 @pytest.mark.parametrize("ahead", [0, None])
+@pytest.mark.long
 def test_workers_are_killed_at_random(tmp_path: Path, ahead: float | None) -> None:
     """Every task ends exactly once in its caller's eyes, and no worker is above capacity.
 
@@ -246,6 +249,7 @@ def lasting(folder: Path) -> Command:
     return Command(line)
 
 
+@pytest.mark.long
 def test_a_command_is_stopped_with_all_its_processes_before_it_runs_again(
     tmp_path: Path,
 ) -> None:
@@ -278,6 +282,7 @@ def test_a_command_is_stopped_with_all_its_processes_before_it_runs_again(
     within(100, main)
 
 
+@pytest.mark.long
 def test_a_command_ends_with_its_worker_and_with_the_client_of_its_driver(tmp_path: Path) -> None:
     """Kills with kill -9: nothing could be told to stop."""
     line = f"echo $$ >> {tmp_path}/pids; sleep 1000 & echo $! >> {tmp_path}/pids; wait"
@@ -313,6 +318,7 @@ asyncio.run(main())
     within(100, main)
 
 
+@pytest.mark.long
 def test_a_call_that_is_stopped_goes_on_and_one_that_has_not_begun_never_begins(tmp_path: Path) -> None:
     async def main(cluster: Any, client: Client) -> None:
         scheduler = fs.Scheduler(resources=("cpu",))

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from effort import FUZZ
+from effort import effort
 from executors import FakeExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -155,7 +155,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=2000 if FUZZ else 300)
+@settings(max_examples=effort(50, 2000))
 @given(st.lists(STEP, min_size=5, max_size=60), st.sampled_from([0.0, 0.4, 5.0]), st.booleans())
 def test_histories(steps: list[tuple[str, int]], ahead: float, holding: bool) -> None:
     policy = fs.Policy(preemption=fs.PreemptionCost(), waiting=fs.WaitCost(first=5))

@@ -34,7 +34,9 @@ Run_ = Callable[..., None]
 COUNT = 400 if FUZZ else 8
 
 
-@pytest.fixture(scope="module", params=["local", "ssh", "slurm"])
+@pytest.fixture(
+    scope="module", params=["local", *(pytest.param(on, marks=pytest.mark.long) for on in ("ssh", "slurm"))]
+)
 def drive(request: pytest.FixtureRequest) -> Iterator[Run_]:
     """Act on a driver of one kind; Slurm and the server of SSH are real."""
 

@@ -208,6 +208,7 @@ def test_limits_of_the_kernel(real: Path, tmp_path: Path) -> None:
     assert float((tmp_path / "out").read_text()) < 1.2
 
 
+@pytest.mark.long
 def test_drivers_that_are_killed_leave_their_groups_to_the_next(real: Path, tmp_path: Path) -> None:
     code = f"LocalExecutor({{'cpu': 3}}, machine='here', folder=f'{{folder}}/runs', cgroup={str(real)!r})"
     kill_again_and_again(tmp_path, "from flowsched.run import LocalExecutor", code, 20, step=0.13)

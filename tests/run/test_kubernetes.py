@@ -137,6 +137,7 @@ def test_a_pod_is_stopped_by_its_deletion(tmp_path: Path, cluster: tuple[Kube, A
     assert state.pods == {} and state.running == {}
 
 
+@pytest.mark.long
 def test_watches_that_end_or_are_too_old_and_answers_that_are_lost(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
     """Every task is begun once and done once."""
     state, client = cluster
@@ -197,6 +198,7 @@ def test_a_node_that_is_not_ready_and_one_that_is_cordoned(tmp_path: Path, clust
 
 
 @pytest.mark.parametrize("cordoned", [False, True])
+@pytest.mark.long
 def test_a_run_on_a_node_that_takes_no_pods_now_is_found_by_the_next_driver(
     tmp_path: Path, cluster: tuple[Kube, Any], cordoned: bool
 ) -> None:
@@ -319,6 +321,7 @@ def test_pods_that_were_made_and_not_bound_have_done_nothing_and_are_deleted(clu
     assert [path.rpartition("/")[2] for path in state.pods] == ["other-0-1"]
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_again_and_again(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
     state, client = cluster
     imports = f"""
@@ -333,6 +336,7 @@ settings.api_key, settings.api_key_prefix = {{"authorization": "secret"}}, {{"au
     assert state.pods == {}
 
 
+@pytest.mark.long
 def test_the_command_line(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
     state, client = cluster
     config = {

@@ -199,6 +199,7 @@ def test_records_of_an_earlier_boot_are_of_processes_that_are_gone(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
     """kill -9 at any moment: every task is begun once and done once, whichever driver sees its end."""
     imports = "from flowsched.run import LocalExecutor"

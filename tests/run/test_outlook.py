@@ -39,7 +39,9 @@ def drawn_job(draw: random.Random, i: int) -> fs.JobSubmitted:
     return fs.JobSubmitted(i, [fs.Task((i, k), demand, constraints) for k in range(count)], gang=gang)
 
 
-@pytest.mark.parametrize("name", ["default", "pack", "spread", "shares"])
+@pytest.mark.parametrize(
+    "name", ["default", *(pytest.param(name, marks=pytest.mark.long) for name in ("pack", "spread")), "shares"]
+)
 def test_what_never_fits_is_found_and_nothing_else(name: str) -> None:
     """Machines are busy, go and come; a task that only one that is gone could hold waits."""
     found = waited = 0

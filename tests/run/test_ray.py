@@ -91,6 +91,7 @@ def job(name: str, count: int, demand: dict[str, float] | None = None, **options
     )
 
 
+@pytest.mark.long
 def test_results_errors_stops_and_a_worker_that_dies(nodes: list[Any], tmp_path: Any) -> None:
     async def main() -> None:
         scheduler = fs.Scheduler(fs.Policy(preemption=fs.PreemptionCost()), resources=("cpu", "mem", "slot"))
@@ -130,6 +131,7 @@ def machines(scheduler: fs.Scheduler) -> list[Any]:
     return list(scheduler.cluster.machines.values())
 
 
+@pytest.mark.long
 def test_a_node_that_dies_gets_no_task_again(cluster: Cluster, nodes: list[Any]) -> None:
     async def main() -> None:
         scheduler = fs.Scheduler(resources=("cpu",))
@@ -169,6 +171,7 @@ def meet(folder: str, me: int, count: int, dies: bool = False) -> tuple[str, str
     return str(context.get_actor_id()), str(context.get_node_id())
 
 
+@pytest.mark.long
 def test_a_gang_is_actors_that_begin_together(cluster: Cluster, nodes: list[Any], tmp_path: Any) -> None:
     """On the nodes decided; one that has died has been lost, also with its node."""
     up: list[set[Any]] = []
@@ -215,6 +218,7 @@ def test_a_gang_is_actors_that_begin_together(cluster: Cluster, nodes: list[Any]
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_a_command_is_killed_with_its_processes_before_its_end_is_told(nodes: list[Any], tmp_path: Path) -> None:
     """Also as a member of a gang, and when the driver closes."""
 

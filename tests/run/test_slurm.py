@@ -98,6 +98,7 @@ def test_a_request_that_slurm_refuses_is_a_failure() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_a_job_is_stopped_with_all_that_it_has_started(tmp_path: Path) -> None:
     async def main() -> None:
         async with driver() as one:
@@ -110,6 +111,7 @@ def test_a_job_is_stopped_with_all_that_it_has_started(tmp_path: Path) -> None:
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 
+@pytest.mark.long
 def test_what_runs_when_the_driver_closes_is_cancelled() -> None:
     async def main() -> None:
         async with driver() as one:
@@ -120,6 +122,7 @@ def test_what_runs_when_the_driver_closes_is_cancelled() -> None:
     assert ask("squeue", "-h") == ""
 
 
+@pytest.mark.long
 def test_five_hundred_jobs_and_a_node_that_fails(tmp_path: Path) -> None:
     """Each task ends once in the caller's eyes; after its failure, nothing begins on the node until it is back.
 
@@ -169,6 +172,7 @@ def test_five_hundred_jobs_and_a_node_that_fails(tmp_path: Path) -> None:
     assert ask("squeue", "-h") == ""
 
 
+@pytest.mark.long
 def test_a_run_on_a_drained_node_goes_on_and_no_other_begins_there(tmp_path: Path) -> None:
     async def main() -> None:
         async with driver() as one:
@@ -195,6 +199,7 @@ def test_a_run_on_a_drained_node_goes_on_and_no_other_begins_there(tmp_path: Pat
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_the_controller_goes_and_comes_back(tmp_path: Path, cluster: Slurm) -> None:
     async def main() -> None:
         async with driver() as one:
@@ -210,6 +215,7 @@ def test_the_controller_goes_and_comes_back(tmp_path: Path, cluster: Slurm) -> N
     assert Counter((tmp_path / "done").read_text().split()) == {f"t{i}": 1 for i in range(60)}
 
 
+@pytest.mark.long
 def test_a_submission_that_was_cut_off_leaves_a_held_job_which_is_cancelled(tmp_path: Path) -> None:
     async def main() -> None:
         async with driver(executor=SlurmExecutor(("cpu",), poll=0.1, folder=tmp_path)):
@@ -225,6 +231,7 @@ def test_a_submission_that_was_cut_off_leaves_a_held_job_which_is_cancelled(tmp_
 
 
 @pytest.mark.parametrize("state", ["noresp", "drain", "fail"])
+@pytest.mark.long
 def test_a_run_on_a_node_that_takes_no_jobs_now_is_found_by_the_next_driver(tmp_path: Path, state: str) -> None:
     """The job runs on, so it is neither stopped nor begun a second time."""
     line = f"echo $SLURMD_NODENAME >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
@@ -265,6 +272,7 @@ def test_a_run_on_a_node_that_takes_no_jobs_now_is_found_by_the_next_driver(tmp_
     assert (tmp_path / "begun").read_text().split() == [node]
 
 
+@pytest.mark.long
 def test_a_request_that_is_cut_off_leaves_nothing_open() -> None:
     """Its process has ended and its pipes are closed before the event loop is: warnings are errors here."""
 
@@ -281,6 +289,7 @@ def test_a_request_that_is_cut_off_leaves_nothing_open() -> None:
 
 
 @pytest.mark.parametrize("slow", ["", "sbatch", "scontrol"])
+@pytest.mark.long
 def test_a_driver_that_is_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str) -> None:
     """Also between a request and its answer, and where a request goes out after the death of its driver."""
     if slow:
@@ -295,6 +304,7 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path, monkeypatch: py
     assert ask("squeue", "-h") == ""
 
 
+@pytest.mark.long
 def test_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text('[[job]]\nname = "a"\ncount = 4\ncommand = "pwd; echo $FLOWSCHED_INDEX"\n')
     environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
@@ -334,6 +344,7 @@ async def until_lines(path: Path, count: int) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_gang_is_one_job_that_begins_as_a_whole(tmp_path: Path) -> None:
     """Jobs of others leave room for a part of it: no member begins before there is room for all."""
     other = ask(*"sbatch --parsable -o /dev/null -w n1 -n 1 -c 6 --mem=10 --wrap".split(), "sleep 4").strip()
@@ -357,6 +368,7 @@ def test_a_gang_is_one_job_that_begins_as_a_whole(tmp_path: Path) -> None:
     assert sorted(members) == sorted(f"g{i}" for i in range(20)) and len(set(ids)) == 1 and len(set(nodes)) == 3
 
 
+@pytest.mark.long
 def test_one_member_fails_and_runs_again_while_the_others_go_on(tmp_path: Path) -> None:
     line = f"echo $ME >> {tmp_path}/begun; if [ $ME = g1 ] && mkdir {tmp_path}/once; then exit 7; fi; "
     line += f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done; [ $ME != g2 ] || exit 9"
@@ -376,6 +388,7 @@ def test_one_member_fails_and_runs_again_while_the_others_go_on(tmp_path: Path) 
     assert Counter(lines(tmp_path / "begun")) == {"g0": 1, "g1": 2, "g2": 2, "g3": 1}
 
 
+@pytest.mark.long
 def test_a_member_is_stopped_alone_and_a_time_limit_stops_all(tmp_path: Path) -> None:
     line = f"echo $$ >> {tmp_path}/pids; sleep 1000 & echo $! >> {tmp_path}/pids; echo $ME >> {tmp_path}/begun; wait"
 
@@ -404,6 +417,7 @@ def test_a_member_is_stopped_alone_and_a_time_limit_stops_all(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.long
 def test_a_gang_is_found_by_the_next_driver(tmp_path: Path, cut: bool) -> None:
     """Where the driver was killed before all members were on record, nothing has begun, and all begin once later."""
     line = f"echo $ME >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; [ $ME != g1 ] || exit 3"
@@ -444,6 +458,7 @@ def test_a_gang_is_found_by_the_next_driver(tmp_path: Path, cut: bool) -> None:
     nothing_left()
 
 
+@pytest.mark.long
 def test_tasks_that_name_no_memory_run_side_by_side_and_are_counted(tmp_path: Path) -> None:
     """Slurm would give the first of them all memory of its node."""
     line = f"echo $0 >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
@@ -500,6 +515,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("bad", ODD)
+@pytest.mark.long
 def test_an_odd_line_is_asked_again_and_one_that_stays_ends_the_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str
 ) -> None:
@@ -532,6 +548,7 @@ def test_an_odd_line_is_asked_again_and_one_that_stays_ends_the_driver(
     assert "1" in (there / "cancelled").read_text().split()
 
 
+@pytest.mark.long
 def test_a_job_that_one_answer_leaves_out_does_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = stand_in(tmp_path, monkeypatch)
 

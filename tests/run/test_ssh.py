@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,7 @@ def test_ends_of_commands(tmp_path: Path, pair: list[Host]) -> None:
     assert left(pair) == []
 
 
+@pytest.mark.long
 def test_a_run_is_stopped_with_all_that_it_has_started(tmp_path: Path, pair: list[Host]) -> None:
     """The one heeds SIGTERM, the other does not, and has children, of which one has left the session."""
     stubborn = f"trap '' TERM; sleep 1000 & echo $! >> {tmp_path}/pids; setsid sleep 1000 & echo $! >> {tmp_path}/pids; wait; wait"
@@ -117,6 +119,7 @@ def test_a_run_is_stopped_with_all_that_it_has_started(tmp_path: Path, pair: lis
     assert left(pair) == []
 
 
+@pytest.mark.long
 def test_a_run_has_its_grace(tmp_path: Path, pair: list[Host]) -> None:
     async def act(one: Driver) -> None:
         line = f"trap 'sleep 0.5; touch {tmp_path}/order; exit 1' TERM; touch {tmp_path}/up; sleep 1000 & wait"
@@ -129,6 +132,7 @@ def test_a_run_has_its_grace(tmp_path: Path, pair: list[Host]) -> None:
     drive(pair, act, grace=60.0)
 
 
+@pytest.mark.long
 def test_what_a_command_leaves_behind_is_ended(tmp_path: Path, pair: list[Host]) -> None:
     async def act(one: Driver) -> None:
         line = f"sleep 1000 & echo $! > {tmp_path}/pid"
@@ -138,6 +142,7 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path: Path, pair: list[Host])
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.long
 def test_what_runs_when_the_driver_closes_is_stopped(tmp_path: Path, pair: list[Host]) -> None:
     async def act(one: Driver) -> None:
         line = f"echo $$ >> {tmp_path}/pids; sleep 1000"
@@ -149,6 +154,7 @@ def test_what_runs_when_the_driver_closes_is_stopped(tmp_path: Path, pair: list[
     assert left(pair) == []
 
 
+@pytest.mark.long
 def test_a_run_whose_first_process_is_killed_is_lost_and_runs_again(tmp_path: Path, pair: list[Host]) -> None:
     async def act(one: Driver) -> dict[str, int]:
         line = f"echo $$ >> {tmp_path}/starts; [ -e {tmp_path}/once ] && exit; : > {tmp_path}/once; kill -9 $PPID; sleep 1000"
@@ -161,6 +167,7 @@ def test_a_run_whose_first_process_is_killed_is_lost_and_runs_again(tmp_path: Pa
     assert len(starts) == 2 and not any(map(alive, map(int, starts)))
 
 
+@pytest.mark.long
 def test_connections_that_are_killed_again_and_again(tmp_path: Path, pair: list[Host]) -> None:
     """Every task is begun once and done once, and no machine goes."""
     line = f"echo $0 >> {tmp_path}/begun; sleep 0.2; echo $0 >> {tmp_path}/done"
@@ -183,6 +190,7 @@ def test_connections_that_are_killed_again_and_again(tmp_path: Path, pair: list[
     assert left(pair) == []
 
 
+@pytest.mark.long
 def test_a_host_that_goes_and_comes_back(tmp_path: Path, pair: list[Host]) -> None:
     """Its tasks run elsewhere.  It is a machine again once what still ran there has been stopped."""
     name = pair[1].name
@@ -229,6 +237,7 @@ def test_a_host_that_goes_and_comes_back(tmp_path: Path, pair: list[Host]) -> No
     assert left(pair) == []
 
 
+@pytest.mark.long
 def test_a_host_that_is_not_there_yet(pair: list[Host]) -> None:
     async def act(one: Driver) -> None:
         assert list(one.scheduler.cluster.machines) == [pair[0].name]
@@ -241,6 +250,7 @@ def test_a_host_that_is_not_there_yet(pair: list[Host]) -> None:
     drive(pair, act)
 
 
+@pytest.mark.long
 def test_the_driver_that_comes_last_is_obeyed(tmp_path: Path, pair: list[Host]) -> None:
     async def main() -> None:
         one = Driver(fs.Scheduler(resources=("cpu",)), executor(pair[:1], name="fence"))
@@ -265,6 +275,7 @@ def test_the_driver_that_comes_last_is_obeyed(tmp_path: Path, pair: list[Host]) 
     assert {path.name for path in (pair[0].home / ".flowsched/fence").iterdir()} == {"lock", "owner"}
 
 
+@pytest.mark.long
 def test_a_driver_that_is_killed_again_and_again(tmp_path: Path, pair: list[Host]) -> None:
     keys = [str(host.folder / "user_key") for host in pair]
     options = {"client_keys": keys, "known_hosts": None, "config": None}
@@ -288,6 +299,7 @@ def test_names_of_hosts() -> None:
             SSHExecutor([text])
 
 
+@pytest.mark.long
 def test_the_command_line(tmp_path: Path, pair: list[Host]) -> None:
     """The settings of the user's own client hold: names of hosts, keys, and known hosts."""
     (tmp_path / ".ssh").mkdir()
@@ -360,6 +372,7 @@ def test_an_exchange_that_is_repeated_or_late_does_nothing_more(tmp_path: Path) 
     assert {path.name for path in folder.iterdir()} == {"lock", "owner"}
 
 
+@pytest.mark.long
 def test_one_process_becomes_a_run_however_many_try(tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
@@ -383,6 +396,7 @@ def test_claims_of_an_earlier_boot_and_of_another_process_are_of_runs_that_are_g
     assert answer == [f"{A}-1 over none", f"{A}-2 over none", f"{A}-3 over none", f"{A}-4 over 7", "this done"]
 
 
+@pytest.mark.long
 def test_a_run_that_is_stopped_before_it_begins_never_begins(tmp_path: Path) -> None:
     start = ["start", f"{A}-1", json.dumps({"run": 1}), f"touch {tmp_path}/mark"]
     answer = sent(tmp_path / "x", A, 1, start, ["stop", f"{A}-1"], ["states"])
@@ -401,7 +415,7 @@ class Answers:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 2))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=effort(15, 2000))
 def test_an_answer_that_is_garbled_ends_no_run(seed: int, times: int) -> None:
     """Cut off, blank, or with lines that are others: it raises, or what runs there goes on until a whole answer says so."""
     draw = random.Random(seed)
@@ -448,6 +462,7 @@ def test_an_answer_that_is_garbled_ends_no_run(seed: int, times: int) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.long
 def test_a_host_that_answers_nonsense_is_gone_and_the_other_one_works(tmp_path: Path, pair: list[Host]) -> None:
     """Whatever is raised at one host: the driver goes on."""
 

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from effort import effort
 from executors import FakeExecutor, run_fake
 
 import flowsched as fs
@@ -35,7 +36,7 @@ class Hosts(FakeExecutor):
             self.tell(Failed(run.number, ExitStatusError("no folder", 126), unfit=True) if bad else told)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_bad_machines_are_drained_and_bad_tasks_fail(seed: int) -> None:
     """A bad task fails after ten runs at most.
 

@@ -7,7 +7,6 @@ round after a restart is warm).
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import threading
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import step
@@ -25,7 +25,7 @@ from worlds import step
 import flowsched as fs
 
 DEMANDS = [{"cpu": 1.0}, {"cpu": 2.0, "mem": 3.0}, {"cpu": 3.0}, {"cpu": 1.0, "gpu": 0.4}, {"gpu": 1.0}, {"mem": 2.5}]
-EXAMPLES = settings(max_examples=400 if os.environ.get("FLOWSCHED_FUZZ") else 25)
+EXAMPLES = settings(max_examples=effort(15, 400))
 CAPACITY = {"cpu": 4, "mem": 5, "gpu": 1}
 
 
@@ -41,7 +41,7 @@ def submit(sched: fs.Scheduler, job: Any, demands: list[dict[str, float]], prior
 
 
 def usage(sched: fs.Scheduler) -> dict[Any, np.ndarray]:
-    """What runs on each machine, added up from what the test itself may see."""
+    """Usage of each machine, added up from data that the test itself may read."""
     used = {m: np.zeros(3) for m in sched.cluster.machine_ids()}
     for name in sched.cluster.tasks:
         machine = sched.cluster.placement(name)
@@ -92,7 +92,7 @@ def with_gangs(machines: int, slots: int | None, rounds: Any) -> Iterator[tuple[
 
 
 def size(sched: fs.Scheduler, job: Any) -> int:
-    """How many of a job's tasks run."""
+    """Number of running tasks of a job."""
     return sum(sched.cluster.placement(task.id) is not None for task in sched.cluster.jobs[job].tasks)
 
 
@@ -145,7 +145,7 @@ def test_below_its_guarantee_no_queue_is_outbid_by_a_borrower(
 @EXAMPLES
 @given(worse=st.lists(st.sampled_from(DEMANDS), min_size=1, max_size=12), better=st.sampled_from(DEMANDS))
 def test_no_more_victims_than_needed(worse: list[dict[str, float]], better: dict[str, float]) -> None:
-    """volcano#2627: none of those preempted could have stayed beside what then runs there."""
+    """volcano#2627: none of the preempted tasks could have stayed next to the tasks that then run there."""
     sched = world(2)
     submit(sched, "worse", worse, 5)
     step(sched)
@@ -255,7 +255,7 @@ def test_the_same_id_comes_back_after_a_failure(end: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "news",
+    "change",
     [
         fs.MachineAdded("new", {"cpu": 9}),
         fs.MachineUpdated("m0", capacity={"cpu": 8, "mem": 5, "gpu": 1}),
@@ -265,7 +265,7 @@ def test_the_same_id_comes_back_after_a_failure(end: Any) -> None:
         fs.JobRemoved("k"),
     ],
 )
-def test_new_capacity_wakes_waiting_tasks(news: fs.Event) -> None:
+def test_new_capacity_wakes_waiting_tasks(change: fs.Event) -> None:
     """nomad#18645, poseidon#182: even after rounds in which nothing happened."""
     sched = world(1)
     submit(sched, "j", [{"cpu": 2.0}])
@@ -273,13 +273,13 @@ def test_new_capacity_wakes_waiting_tasks(news: fs.Event) -> None:
     submit(sched, "w", [{"cpu": 2.0}])
     for now in range(4):
         step(sched, now * 1e4)
-    sched.apply(news)
+    sched.apply(change)
     assert ("w", 0) in step(sched, 5e4).placements
 
 
 @EXAMPLES
-@given(jobs=jobs, slots=st.sampled_from([None, 2]), news=st.integers(0, 4), which=st.integers(0, 99))
-def test_after_any_change_no_task_waits_that_fits(jobs: Any, slots: int | None, news: int, which: int) -> None:
+@given(jobs=jobs, slots=st.sampled_from([None, 2]), change=st.integers(0, 4), which=st.integers(0, 99))
+def test_after_any_change_no_task_waits_that_fits(jobs: Any, slots: int | None, change: int, which: int) -> None:
     """nomad#18645, poseidon#182"""
     sched = world(2, slots, fs.Policy(preemption=None, waiting=fs.WaitCost(reserve=None)))
     for i, (demands, priority) in enumerate(jobs):
@@ -296,7 +296,7 @@ def test_after_any_change_no_task_waits_that_fits(jobs: Any, slots: int | None, 
             fs.TaskCompleted(task),
             fs.TaskFailed(task),
             fs.JobRemoved(task[0]),
-        ][news]
+        ][change]
     )
     rnd = step(sched, 5e4)
     for waiting in rnd.waiting:
@@ -379,7 +379,7 @@ def test_a_machine_kept_in_vain_is_given_back() -> None:
     assert set(kept[:2]) == {(False, False)}
     assert {(True, False), (False, True)} <= set(kept), "each is tried"
     submit(sched, "urgent", [{"cpu": 1.0}] * 2, -1)
-    assert len(step(sched, 40.0).placements) == 2, "better ones may use what is kept"
+    assert len(step(sched, 40.0).placements) == 2, "better ones may use the kept machine"
     sched.apply(fs.JobRemoved("large"))
     step(sched, 41.0)
     assert (holds.held < 0).all()

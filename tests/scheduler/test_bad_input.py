@@ -1,4 +1,4 @@
-"""What is wrong with a call is said by name, and nothing has happened; NumPy's numbers are numbers."""
+"""Errors of calls name the argument, and change nothing; NumPy's numbers are numbers."""
 
 from __future__ import annotations
 
@@ -126,12 +126,12 @@ def test_the_scheduler_goes_on_after_all_of_that() -> None:
         *(({"apart_in_rack": most}, "'x': apart_in_rack") for most in (0, -1, [1])),
     ],
 )  # fmt: skip
-def test_a_task_says_what_is_wrong_with_it(arguments: dict, words: str) -> None:
+def test_the_error_of_a_task_names_the_fault(arguments: dict, words: str) -> None:
     with pytest.raises(fs.InputError, match=words):
         fs.Task(**{"id": "x", **arguments})
 
 
-def test_questions_about_what_nothing_can_be_called_are_answered_as_any_other_unknown() -> None:
+def test_questions_about_invalid_ids_are_answered_like_those_about_unknown_ones() -> None:
     sched = lived()
     with pytest.raises(fs.UnknownTaskError, match=r"\['x'\]"):
         sched.explain(["x"])

@@ -81,7 +81,7 @@ def same_bounds(samples: dict) -> dict:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_scrape_is_what_metrics_returns(seed: int) -> None:
+def test_a_scrape_equals_metrics(seed: int) -> None:
     sched = lived(seed)
     assert same_bounds(scrape(PrometheusCollector(sched))) == wanted(sched)
 
@@ -125,7 +125,7 @@ def test_a_server_is_scraped_while_rounds_are_made() -> None:
     assert rounds and rounds == sorted(rounds) and rounds[-1] <= 200
 
 
-def test_without_the_client_the_collector_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_client_the_collector_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("prometheus_client", "opentelemetry"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install 'flowsched\[prometheus\]'"):

@@ -1,4 +1,4 @@
-"""The scheduler through its public contract: what a round decides, and what a commit lets happen."""
+"""The scheduler through its public contract: decisions of rounds, and effects of commits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_who_lost_least_work_goes(slots: int | None, first: str) -> None:
 
 
 def test_work_lost_counts_where_several_must_go() -> None:
-    """A strict priority caps what evicting may cost, but not which of the dear machines is cheaper."""
+    """A strict priority caps the cost of eviction, but the cheaper of two expensive machines is still chosen."""
     sched = cluster(*((f"m{i}", {"cpu": 4}) for i in range(4)))
     sched.apply(fs.JobSubmitted("old", [fs.Task((i, k), {"cpu": 1}) for i in range(4) for k in range(4)], priority=5))
     for i, k in itertools.product(range(4), range(4)):
@@ -296,7 +296,7 @@ def test_an_idle_round_changes_nothing_not_even_the_network() -> None:
         assert not rnd.deltas and rnd.stats.changes == 0 and len(rnd.waiting) == 13
 
 
-def test_new_capacity_wakes_whoever_waits() -> None:
+def test_new_capacity_wakes_waiting_tasks() -> None:
     sched = fs.Scheduler()
     submit(sched, "a", 4, {"cpu": 2, "gpu": 1}, constraints={"gpu_model": ("T4",)})
     assert {r.code for r in step(sched).waiting.values()} == {fs.ReasonCode.NEVER_FITS}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from effort import effort
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -47,7 +48,7 @@ POLICIES = [
 
 @dataclass
 class Book:
-    """What the test knows of a machine."""
+    """The test's record of a machine."""
 
     capacity: dict[str, float]
     labels: dict[str, str]
@@ -58,7 +59,7 @@ class Book:
 
 @dataclass
 class Note:
-    """What the test knows of a task."""
+    """The test's record of a task."""
 
     demand: dict[str, float]
     constraints: dict[str, tuple[str, ...]]
@@ -329,5 +330,7 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
-    max_examples=40, stateful_step_count=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=effort(15, 400),
+    stateful_step_count=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

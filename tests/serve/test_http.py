@@ -152,7 +152,7 @@ def test_the_page_and_its_health_need_no_token(served: Served) -> None:
 # -- keys -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_told_twice_happens_once(served: Served) -> None:
+def test_a_request_sent_twice_happens_once(served: Served) -> None:
     _, submitted = job(1)
     client = served.client()
     assert "repeated" not in client.tell(submitted, key="once")
@@ -164,7 +164,7 @@ def test_a_request_told_twice_happens_once(served: Served) -> None:
     assert status == 400 and "Idempotency-Key" in answer["error"]
 
 
-def test_a_refused_request_may_be_told_again_under_its_key(served: Served) -> None:
+def test_a_refused_request_may_be_sent_again_under_its_key(served: Served) -> None:
     client, machine = served.client(), fs.MachineAdded(f"m{next(_numbers)}", {"cpu": 0})
     with pytest.raises(ServiceError) as raised:
         client.tell(fs.MachineDrained(machine.id), key="later")
@@ -243,7 +243,7 @@ def test_malformed_and_huge_bodies_are_refused(served: Served, body: bytes, stat
 def test_a_body_in_pieces_is_refused_when_it_grows_too_large(served: Served) -> None:
     piece = b"3e8\r\n" + b" " * 1000 + b"\r\n"
     got = served.raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[piece] * 25)
-    assert got.startswith(b"HTTP/1.1 413") or got == b""  # the answer may be lost with what was not read
+    assert got.startswith(b"HTTP/1.1 413") or got == b""  # the answer may be lost with the unread rest
 
 
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_a_journal_in_use_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_cannot_be_written_ends_the_service(tmp_path: Path) -> None:
-    """What was not written is not acknowledged; a restart goes on from what was."""
+    """Unwritten requests are not acknowledged; a restart continues from the written ones."""
     path = tmp_path / "journal"
     served = command("--port", 0, "--journal", path)
     client = served.client(patience=0.0)

@@ -1,6 +1,6 @@
-"""Clients at work while clients and the service are killed: the journal has what was acknowledged, and has it once.
+"""Clients at work while clients and the service are killed: the journal has each acknowledged event exactly once.
 
-By default a few seconds with few events; under FLOWSCHED_FUZZ=1 eight clients tell 2,300 events a second for a minute, and
+By default a few seconds with few events; under FLOWSCHED_FUZZ=1 eight clients report 2,300 events a second for a minute, and
 the figures are printed.
 """
 
@@ -36,7 +36,7 @@ KILLS, CLIENT_KILLS = effort(1, 4), effort(2, 12)
 
 
 class Client:
-    """A process that tells events."""
+    """A process that reports events."""
 
     def __init__(self, served: Served, number: int, notes: Path) -> None:
         self.notes, rate = notes, RATE / CLIENTS
@@ -65,7 +65,7 @@ def seconds_of(process: subprocess.Popen[Any]) -> float:
 
 
 class Past(threading.Thread):
-    """Keeps every file that was the journal open: the service begins it anew with the state when it has become long."""
+    """Keeps every file that was the journal open: the service compacts the journal when it has become long."""
 
     def __init__(self, journal: Path) -> None:
         super().__init__(daemon=True)
@@ -92,7 +92,8 @@ class Past(threading.Thread):
                         yield from json.loads(body[1:])
 
 
-def test_the_journal_has_what_was_acknowledged_once(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_the_journal_has_each_acknowledged_event_once(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     journal, port = tmp_path / "journal", 0
 

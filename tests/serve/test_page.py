@@ -45,6 +45,7 @@ def test_an_empty_cluster(served: Served, tmp_path: Path) -> None:
     assert "none yet: tell MachineAdded" in text and "no task waits" in text and TOKEN not in text
 
 
+@pytest.mark.long
 def test_waiting_tasks_with_their_reasons_and_a_failed_machine(served: Served, tmp_path: Path) -> None:
     client = served.client()
     after = client.tell(
@@ -56,13 +57,14 @@ def test_waiting_tasks_with_their_reasons_and_a_failed_machine(served: Served, t
     text = seen(served, tmp_path)
     assert "3 up, 0 failed, 0 drained" in text and "cpu: 75 %, 9 of 12" in text and "gpu:" not in text
     assert "&lt;b&gt;" in text and "and 1 more" in text and "&lt;i&gt;ada" in text  # spelt, not obeyed
-    assert "no room beside what runs" in text and "NEVER_FITS no machine is large enough" in text
+    assert "no room next to running tasks" in text and "NEVER_FITS no machine is large enough" in text
     after = client.tell(fs.MachineFailed("m1"), fs.MachineDrained("m2"))["after"]
     client.rounds(after, wait=30)
     text = seen(served, tmp_path)
     assert "1 up, 1 failed, 1 drained" in text and "down on 2" in text
 
 
+@pytest.mark.long
 def test_without_the_token_it_is_asked_for(served: Served, tmp_path: Path) -> None:
     for fragment in ("", "token=wrong"):
         text = seen(served, tmp_path, fragment)

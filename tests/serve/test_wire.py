@@ -1,4 +1,4 @@
-"""Requests are refused with the index and the field of what is wrong."""
+"""Refused requests name the index and the field of the error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENTS = [
 ]
 
 
-def test_every_event_comes_back_as_it_was_told() -> None:
+def test_every_event_comes_back_unchanged() -> None:
     body = wire.spelt([to_dict(event) for event in EVENTS])
     decoded = wire.decode(wire.parse(body), 10)
     assert [to_dict(event) for event in decoded] == json.loads(json.dumps([to_dict(event) for event in EVENTS]))
@@ -53,7 +53,7 @@ def test_what_is_no_json_is_refused(body: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "index", "field", "words"),
+    ("body", "index", "field", "words"),
     [
         ({}, None, None, "a list of events"),
         (7, None, None, "a list of events"),
@@ -73,9 +73,9 @@ def test_what_is_no_json_is_refused(body: bytes, words: str) -> None:
         ([{"kind": "MachineFailed", "id": [[[[[[[[[1]]]]]]]]]}], 0, None, "too deep"),
     ],
 )
-def test_an_error_names_the_event_and_the_field(told: Any, index: int | None, field: str | None, words: str) -> None:
+def test_an_error_names_the_event_and_the_field(body: Any, index: int | None, field: str | None, words: str) -> None:
     with pytest.raises(RequestError) as raised:
-        wire.decode(told, 10)
+        wire.decode(body, 10)
     answer = raised.value.answer()
     assert words in answer["error"] and answer.get("index") == index and answer.get("field") == field
     assert len(answer["error"]) < 500

@@ -48,19 +48,19 @@ def test_table_1() -> None:
     assert turns.position == 0
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, METHODS)
 def test_sequence_is_the_definition(quotas: list[int], method: str) -> None:
     assert sequence(quotas, method=method).tolist() == by_definition(quotas, method)
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS)
 def test_min_ratio_is_max_deficit_reversed(quotas: list[int]) -> None:
     assert sequence(quotas, method="min_ratio").tolist() == sequence(quotas)[::-1].tolist()
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(1, 5), METHODS)
 def test_a_common_divisor_repeats_the_period(quotas: list[int], times: int, method: str) -> None:
     assert (
@@ -70,7 +70,7 @@ def test_a_common_divisor_repeats_the_period(quotas: list[int], times: int, meth
 
 
 @pytest.mark.parametrize("table", [True, False])
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, METHODS, st.integers(0, 100), st.lists(st.integers(0, 40), max_size=6))
 def test_drawing_is_walking(table: bool, quotas: list[int], method: str, position: int, draws: list[int]) -> None:
     size = module._TABLE
@@ -87,7 +87,7 @@ def test_drawing_is_walking(table: bool, quotas: list[int], method: str, positio
     assert turns.position == (position + sum(draws)) % sum(quotas)
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(0, 60), st.integers(0, 60))
 def test_roll_back_undoes_draw(quotas: list[int], first: int, units: int) -> None:
     turns = DeploymentSequence(quotas)
@@ -112,7 +112,7 @@ def test_long_periods_are_never_written_out() -> None:
         sequence(quotas)
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(0, 80), st.integers(1, 9))
 def test_join_keeps_the_others_in_proportion(quotas: list[int], used: int, quota: int) -> None:
     turns = DeploymentSequence(quotas)
@@ -122,21 +122,21 @@ def test_join_keeps_the_others_in_proportion(quotas: list[int], used: int, quota
     turns.join("new", quota)
     gained = turns.position - before if turns.position or not before else turns.total - before
     assert abs(gained - part * quota) <= Fraction(1, 2)
-    # To the end of the turn and one more: everybody gets its quota and what the turn still owed.
+    # To the end of the turn and one more: every user gets its quota and the rest of the turn.
     rest = turns.draw(turns.total - turns.position)
     assert turns.draw(turns.total).tolist() == [*quotas, quota]
     assert rest.sum() + before + gained == sum(quotas) + quota
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(QUOTAS, st.integers(0, 80), st.integers(1, 9))
-def test_leave_takes_back_what_join_added(quotas: list[int], used: int, quota: int) -> None:
+def test_leave_reverses_join(quotas: list[int], used: int, quota: int) -> None:
     turns = DeploymentSequence(quotas)
     turns.draw(used)
     before = turns.position
     turns.join("new", quota)
     turns.leave("new")
-    # Rounding of the newcomer's part may move the position by what one of its units is worth to the others.
+    # Rounding of the newcomer's part may move the position by the worth of one of its units to the others.
     assert min(abs(turns.position - before), turns.total - abs(turns.position - before)) <= 1
     assert turns.draw(turns.total).tolist() == quotas
 
@@ -168,7 +168,7 @@ def test_names_do_not_matter(names: list[str]) -> None:
         (lambda: sequence([1 << 40, 1]), r"quotas\[0\]: 1099511627776 after division"),
         (lambda: DeploymentSequence([1]).draw(-1), "units: a whole number >= 0"),
         (lambda: DeploymentSequence([1]).draw(0.5), "units: a whole number >= 0"),
-        (lambda: DeploymentSequence({"A": 1}).join("A", 2), "'A' is already there"),
+        (lambda: DeploymentSequence({"A": 1}).join("A", 2), "'A' already exists"),
         (lambda: DeploymentSequence({"A": 1}).leave("B"), "unknown user 'B'"),
         (lambda: DeploymentSequence({"A": 1, "B": 0}).leave("A"), "the last one"),
     ],

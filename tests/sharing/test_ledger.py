@@ -19,7 +19,7 @@ from flowsched.sharing.waterfill import water_fill
 
 
 def no_chains(ledger: Ledger) -> bool:
-    """Nobody both owes and is owed, and no debt is negative."""
+    """No user both owes and is owed, and no debt is negative."""
     return bool((ledger.debt >= 0).all() and not ((ledger.debt.sum(axis=0) > 0) & (ledger.debt.sum(axis=1) > 0)).any())
 
 
@@ -47,7 +47,7 @@ LOANS = st.lists(
 )
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(LOANS)
 def test_loans_add_up_without_chains(loans: list[tuple[int, int, int]]) -> None:
     ledger = Ledger(range(5))
@@ -68,14 +68,14 @@ def test_reclaim_from_the_borrower_from_others_and_by_force() -> None:
     b = ledger.reclaim("n", 5, {"k": 3})  # (B) k has 3 idle: m owes them to k now
     assert (b.returned, b.moved, b.waits) == ({}, {"k": 3}, 2)
     assert ledger.debts() == {("m", "n"): 2, ("m", "k"): 3}
-    c = ledger.reclaim("n", 2, {})  # (C) nobody is idle: it waits ...
+    c = ledger.reclaim("n", 2, {})  # (C) no user has idle units: it waits ...
     assert (c.forced, c.waits) == ({}, 2)
     forced = ledger.reclaim("n", 2, {}, force=True)  # ... unless forced
     assert (forced.forced, forced.waits) == ({"m": 2}, 0)
     assert ledger.debts() == {("m", "k"): 3}
 
 
-def test_reclaim_takes_a_fraction_of_what_is_idle() -> None:
+def test_reclaim_takes_a_fraction_of_the_idle_units() -> None:
     ledger = Ledger("nmk")
     ledger.borrow("m", "n", 9)
     got = ledger.reclaim("n", 9, {"m": 4, "k": 6}, fraction=0.5)
@@ -83,7 +83,7 @@ def test_reclaim_takes_a_fraction_of_what_is_idle() -> None:
 
 
 def _by_the_source(r: int, idle: tuple[int, int], mu: float) -> tuple[int, int, int]:
-    """Section 2.1 (2), A and B, for a loan r of m from n: what m returns, what is owed to k instead, and what remains."""
+    """Section 2.1 (2), A and B, for a loan r of m from n: units that m returns, units owed to k instead, and the rest."""
     f = idle[0]
     returned = int(r * mu) if r <= f else int(f * mu)  # (A)
     r -= returned
@@ -92,7 +92,7 @@ def _by_the_source(r: int, idle: tuple[int, int], mu: float) -> tuple[int, int, 
     return returned, moved, r - moved
 
 
-@settings(max_examples=effort(200, 5000), deadline=None)
+@settings(max_examples=effort(15, 5000), deadline=None)
 @given(
     st.integers(0, 12),
     st.tuples(st.integers(0, 12), st.integers(0, 12)),
@@ -116,7 +116,7 @@ def test_a_borrower_that_owes_more_lends_nothing_beyond_its_damped_return() -> N
     assert (got.returned, got.moved, got.waits) == ({"m": 5}, {}, 15)
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(
     LOANS,
     st.lists(st.integers(0, 9), min_size=5, max_size=5),
@@ -154,7 +154,7 @@ def test_leaving_spreads_claims_in_proportion() -> None:
     assert ledger.debts() == {("c", "a"): 5, ("c", "b"): 1}
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(LOANS, st.integers(0, 4))
 def test_leaving_keeps_the_ledger_sound(loans: list[tuple[int, int, int]], who: int) -> None:
     ledger = Ledger(range(5))
@@ -198,7 +198,7 @@ def test_table_2() -> None:
         assert total.tolist() == cumulative
 
 
-@settings(max_examples=effort(40, 800), deadline=None)
+@settings(max_examples=effort(15, 800), deadline=None)
 @given(
     st.lists(st.integers(1, 8), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 20), st.lists(st.integers(0, 9), min_size=5, max_size=5)), max_size=15),
@@ -211,14 +211,14 @@ def test_heartbeats_conserve(quotas: list[int], beats: list[tuple[int, list[int]
         want = np.array(wanted[: len(quotas)], np.int64)
         beat = sharing.deal(free, want)
         assert beat.units.sum() + beat.left == free
-        assert beat.units.sum() == min(free, want.sum())  # units idle only if nobody wants them
+        assert beat.units.sum() == min(free, want.sum())  # units idle only if no user wants them
         assert (beat.units <= want).all()
         assert beat.received.sum() == free * ticks
         assert sharing.ledger.net().sum() == 0
         assert no_chains(sharing.ledger)
 
 
-@settings(max_examples=effort(30, 600), deadline=None)
+@settings(max_examples=effort(15, 600), deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=2, max_size=4),
     st.lists(st.integers(0, 12), min_size=30, max_size=30),
@@ -334,7 +334,7 @@ TestComings = Comings.TestCase
 CLAIMS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=4)
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(CLAIMS, st.integers(0, 14))
 def test_water_fill_gives_to_who_has_least(claims: list[tuple[int, int, int]], units: int) -> None:
     ceiling, weight, least = (np.array(column) for column in zip(*claims, strict=True))
@@ -347,14 +347,14 @@ def test_water_fill_gives_to_who_has_least(claims: list[tuple[int, int, int]], u
     assert found.tolist() == share
 
 
-@settings(max_examples=effort(50, 1000), deadline=None)
+@settings(max_examples=effort(15, 1000), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 14))
 def test_water_fill_is_leximin(ceiling: list[int], units: int) -> None:
     every = (one for one in itertools.product(*(range(c + 1) for c in ceiling)) if sum(one) == min(units, sum(ceiling)))
     assert sorted(water_fill(units, np.array(ceiling)).tolist()) == max(sorted(one) for one in every)
 
 
-def test_without_weight_one_gets_what_is_left() -> None:
+def test_without_weight_a_claimant_gets_the_rest() -> None:
     assert water_fill(5, np.array([3, 9]), [1.0, 0.0]).tolist() == [3, 2]
     assert water_fill(2, np.array([3, 9]), [1.0, 0.0]).tolist() == [2, 0]
     assert water_fill(10**12, np.array([10**12, 10**12]), [1.0, 3.0]).tolist() == [25 * 10**10, 75 * 10**10]
@@ -367,7 +367,7 @@ def test_without_weight_one_gets_what_is_left() -> None:
         (lambda: Ledger("ab").borrow("a", "c", 1), "unknown user 'c'"),
         (lambda: Ledger("ab").borrow("a", "b", -1), "units must be a whole number"),
         (lambda: Ledger("ab").repay("a", "b", 1), "owes 'b' 0, not 1"),
-        (lambda: Ledger("aa"), "'a' is already there"),
+        (lambda: Ledger("aa"), "'a' already exists"),
         (lambda: Ledger("ab").reclaim("a", 1, {}, fraction=0.0), "fraction: a number above 0"),
         (lambda: Deployment({"A": 1}, mu=0.0), "mu: a number above 0"),
         (lambda: Deployment({"A": 1}, ticks=0), "ticks must be a whole number"),

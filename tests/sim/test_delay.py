@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,7 +107,7 @@ def test_algorithm_1_of_fgm_keeps_to_data() -> None:
         assert set(decided.placements.values()) == wanted and len(decided.placements) == 3
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(15, 600))
 @given(
     jobs=st.lists(st.tuples(st.integers(1, 4), st.sets(st.integers(0, 6), max_size=3)), min_size=1, max_size=4),
     machine=st.sampled_from([0.0, 2.0, 7.0, math.inf]),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -319,7 +320,7 @@ def worlds(draw: st.DrawFn) -> Workload:
 widths = st.sampled_from([1.0, 3.0, 7.5, 20.0, math.inf])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=effort(15, 1500))
 @given(worlds(), widths, widths, st.sampled_from(["random", "flowsched:spread", "first-fit"]), st.sampled_from(["restart", "resume"]))  # fmt: skip
 def test_a_run_is_that_of_a_fluid_model(work: Workload, machine: float, rack: float, name: str, preempted: Any) -> None:
     model = NetworkModel(machine, rack)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -433,7 +434,7 @@ names = st.text("abc |,;#\"'\n\u00e9", min_size=1, max_size=6).filter(lambda tex
 amounts = st.floats(0, 1e6).map(lambda x: round(x, 6))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=effort(15, 600))
 @given(data=st.data())
 def test_every_task_comes_back_as_it_was(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     ids = data.draw(st.lists(names, min_size=1, max_size=4, unique=True))

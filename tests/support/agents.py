@@ -60,7 +60,7 @@ def launch(negotiator, id: str, unit: str, **options: object) -> bool:  # type: 
 
 
 def settle(agent: Agent) -> list[Ended]:
-    """All that is told until nothing runs, and then the unit is as good as new."""
+    """Return all reports until nothing runs and the unit is as good as new."""
     told = agent.wait(30)
     for queue in agent.queues.values():
         assert not len(queue) and queue.free == list(queue.capacity)

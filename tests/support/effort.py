@@ -1,4 +1,4 @@
-"""How much the random tests try: little by default, for minutes under FLOWSCHED_FUZZ=1."""
+"""Effort of the random tests: little by default, for minutes under FLOWSCHED_FUZZ=1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that begin under odd circumstances, and what every executor has to say of them."""
+"""Commands that start under odd circumstances, and the reports that every executor has to give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An executor that does nothing but what a test tells, and keeps the books of what really runs where."""
+"""An executor that follows the test's instructions only, and keeps the accounts of the real runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FakeExecutor:
     left : dict of number to Run
         What has left its machine, and has not ended.
     over : dict of number to Told
-        Runs that have ended and are not released, and what was told of them.
+        Ended runs that are not released, and their reports.
     asked : list of int
         Runs that were to be stopped and run still, in order.
     held : dict of number to Run
@@ -101,13 +101,13 @@ class FakeExecutor:
         self.machines.pop(machine, None)
 
     def leave(self, number: int) -> Told:
-        """Let a run leave its machine; return what is to be told of it."""
+        """Make a run leave its machine; return its report."""
         self.left[number] = self.running.pop(number)
         self._begin()
         return Left(number)
 
     def end(self, number: int, how: str) -> Told:
-        """End a run; return what is to be told of it."""
+        """End a run; return its report."""
         run = self.left.pop(number) if number in self.left else self.running.pop(number)
         told: Told
         if how == "ended":

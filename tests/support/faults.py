@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def fail_object(n: int, call: Callable[[], object]) -> tuple[str, bool]:
-    """Make a call in which the n-th allocation of an object fails; the name of what it raised, and whether it came so far."""
+    """Make a call in which the n-th allocation of an object fails; return the name of the error, and True if it came that far."""
     import _testcapi
 
     failed = "nothing raised"
@@ -22,7 +22,7 @@ def fail_object(n: int, call: Callable[[], object]) -> tuple[str, bool]:
 
 
 def _objects_left() -> bool:
-    """Whether the failing allocation is still to come."""
+    """Return True if the failing allocation is still to come."""
     try:
         for _ in range(4000):
             [object() for _ in range(8)]

@@ -38,7 +38,7 @@ class FineLife(Life):
 
 
 def settings(seed: int) -> dict:
-    """What to make a FineGrained with; some knows something before it begins."""
+    """Return arguments of a FineGrained; some start with data."""
     estimator = DemandEstimator(NAMES, points=6, cold=1, safety={"mem": 1.0}, tolerance=0.1)
     if seed % 2:
         estimator.observe("k1", [[1, 0.5, 0]] * 3 + [[0.5, 1, 0]] * 3, 20.0)

@@ -33,7 +33,7 @@ class Unit:
 
 @dataclass
 class World:
-    """Machines, and what runs there until when."""
+    """Machines, and their running tasks with the expected ends."""
 
     capacity: dict[str, dict[str, float]]
     slots: dict[str, int | None]
@@ -89,10 +89,10 @@ class Life:
 
 
 def live(seed: int, events: int = 60, gangs: int = 4) -> Life:
-    """Let a history happen, drawn by the seed.
+    """Run a history drawn by the seed.
 
     The bound of a gang: let t be the last time at which a unit ahead of it in the line, by priority and then arrival, waits
-    or starts.  It starts no later than `World.shadow` says at t.
+    or starts.  The gang starts no later than `World.shadow` at t.
     """
     rng = random.Random(seed)
     devices = rng.random() < 0.3

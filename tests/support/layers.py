@@ -59,7 +59,7 @@ MAY = {
     "experiments": "network fgm hrm sim front scheduler " + WORLD,
     "cli": " ".join(room for room in ROOMS if room not in ("kernel", "cli")),
 }
-"""What each room may import beside itself; the kernel is `network`'s alone, and nothing imports `cli`."""
+"""Rooms that each room may import, itself apart; the kernel is `network`'s alone, and nothing imports `cli`."""
 
 CORE = frozenset("ground kernel network cluster sharing policy builder rounds journal scheduler front".split())
 """Rooms that need NumPy and nothing else."""
@@ -75,7 +75,7 @@ EXTRAS = {
     "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",
     "cli": "click rich _flowsched_cli",
 }
-"""What the other rooms may import beside NumPy."""
+"""Packages that the other rooms may import, NumPy apart."""
 
 
 def room_of(module: str) -> str:

@@ -1,4 +1,4 @@
-"""Random lives of a scheduler for the tests: what happens next, from a seed and from what the scheduler shows."""
+"""Random histories of a scheduler for the tests: the next call follows from a seed and from the scheduler's state."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def flow_of(sched: fs.Scheduler) -> tuple:
 
 
 def world_of(sched: fs.Scheduler) -> tuple:
-    """What is, as callers see it."""
+    """The state, as callers see it."""
     cluster = sched.cluster
     return (
         [(m, r.machine, r.failed, r.drained, [t.id for t in r.tasks]) for m, r in cluster.machines.items()],
@@ -156,7 +156,7 @@ def world_of(sched: fs.Scheduler) -> tuple:
 def operations(
     seed: int, sched: fs.Scheduler, count: int, makers: list = POLICIES, life: Life | None = None
 ) -> Iterator[str]:
-    """Live by single calls; each is named once it has returned, a commit with what it said."""
+    """Run single calls; each is named once it has returned, a commit with its result."""
     life = life or Life(seed)
     rnd, policies = None, [sched.policy]
     for _ in range(count):
@@ -182,7 +182,7 @@ def operations(
 
 
 def live_alike(life: Life, sched: fs.Scheduler, others: tuple[fs.Scheduler, ...], steps: int, makers: list) -> None:
-    """Let all schedulers live the same life, and compare all that they return; a maker of policies gets its scheduler."""
+    """Run all schedulers through the same history, and compare all results; a maker of policies gets its scheduler."""
     for _ in range(steps):
         events = life.events(sched)
         for one in (sched, *others):

@@ -1,4 +1,4 @@
-"""Negotiators with a few units, and an independent check of what the shared state says of itself."""
+"""Negotiators with a few units, and an independent check of the shared state."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MODULES = (_cs, _ns, _scaling)
 LIMITS = (None, None, None, None, 0, 1, 2, 3, 5, 8, 20, 50)  # looks at the clock
 BUDGETS = ((3000, -1), (3000, -1), (1, -1), (20, 200), (3000, 0), (0, 0), (5, 30))
 LARGE = 2**55  # supplies of such a size may add up to more than is allowed
-JUDGED = 10**7  # OR-tools takes costs up to it, and such a price of what is not shipped
+JUDGED = 10**7  # OR-tools takes costs up to it, and such a price of unshipped units
 
 
 class Clock:
@@ -47,7 +47,7 @@ class Clock:
 
 @contextmanager
 def counted_clock() -> Iterator[Clock]:
-    """Let a clock of looks take the place of time."""
+    """Replace time by a clock that counts looks."""
     clock, before = time.monotonic, [module.look_every(1) for module in MODULES]
     time.monotonic = Clock()
     try:
@@ -97,7 +97,7 @@ class Life:
         return self.counts
 
     def volume(self) -> int:
-        """What supplies and lower bounds add up to."""
+        """Sum of supplies and lower bounds."""
         return sum(map(abs, self.mirror.supply.values())) + sum(arc.lower for arc in self.mirror.arcs.values())
 
     # -- changes -----------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Life:
 
 
 def _priced(problem: FlowProblem, price: int) -> FlowProblem:
-    """With one node more that takes what is not shipped, at a price for each unit."""
+    """Return the problem with one more node that takes the unshipped units at a price for each."""
     n = len(problem.supply)
     tail, head, room = slack_arcs(np.arange(n), problem.supply, n)
     return FlowProblem(

@@ -38,7 +38,7 @@ class Arc:
 
 @dataclass
 class Mirror:
-    """A FlowNetwork beside what it should hold; every mutation goes to both."""
+    """A FlowNetwork and its expected state; every mutation goes to both."""
 
     net: FlowNetwork = field(default_factory=FlowNetwork)
     supply: dict[int, int] = field(default_factory=dict)
@@ -185,7 +185,7 @@ def mutate(mirror: Mirror, rng: np.random.Generator, max_cost: int = 50) -> str:
 
 
 def mend(mirror: Mirror, cut: np.ndarray, rng: np.random.Generator) -> None:
-    """Open the cut of an infeasible network: a dear arc without limit from a node in it to one outside."""
+    """Open the cut of an infeasible network: an expensive arc without limit from a node in it to one outside."""
     nodes = mirror.node_ids()
     mirror.add_arcs([(int(rng.choice(nodes[cut])), int(rng.choice(nodes[~cut])), INF, 1000, 0)])
 

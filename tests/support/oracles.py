@@ -21,7 +21,7 @@ OPTIMAL, INFEASIBLE, UNBOUNDED = "optimal", "infeasible", "unbounded"
 
 @dataclass(frozen=True)
 class Answer:
-    """What an oracle found: a status, and the cost where there is one."""
+    """Result of an oracle: a status, and the cost where there is one."""
 
     status: str
     cost: int | None = None
@@ -34,7 +34,7 @@ def rows(problem: FlowProblem) -> list[tuple[int, int, int, int, int]]:
 
 
 def finite(problem: FlowProblem) -> FlowProblem:
-    """Replace infinite capacities by what an optimum that exists never needs more of.
+    """Replace infinite capacities by capacities that an existing optimum never exceeds.
 
     Some optimum is a sum of paths from supplies to demands and of cycles through an arc of finite capacity each.
     """

@@ -1,4 +1,4 @@
-"""Examples in Markdown: blocks of Python and of commands, run in a folder of their own, compared with what the page says."""
+"""Examples in Markdown: blocks of Python and of commands, run in a separate folder, and compared with the page's output."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def run_python(block: Block, page: Path, names: dict[str, Any]) -> None:
         pytest.importorskip("starlette")
     out = io.StringIO()
     if str(ROOT / "examples") not in sys.path:
-        sys.path.append(str(ROOT / "examples"))  # a user copies the example beside the program
+        sys.path.append(str(ROOT / "examples"))  # a user copies the example next to the program
     code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")  # line numbers are those of the page
     with optional(), contextlib.redirect_stdout(out), warnings.catch_warnings():
         exec(code, names)
@@ -115,7 +115,7 @@ def run_commands(block: Block, page: Path) -> None:
 
 
 def same_text(wanted: str, printed: str) -> bool:
-    """Return whether a page's text is what was printed; ``...`` stands for anything, spaces for each other."""
+    """Return True if a page's text equals the output; ``...`` stands for anything, spaces for each other."""
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_BLANKLINE
     return doctest.OutputChecker().check_output(wanted, printed, flags)
 

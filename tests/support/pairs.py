@@ -97,7 +97,7 @@ def wasted_devices(inventory: Inventory, classes: Ints, rows: Ints) -> Floats:
 def contest(
     inventory: Inventory, mirror: Any, heads: Any, classes: Ints, units: Ints, ends: Floats, row: int, now: float
 ) -> list[int] | None:
-    """Who gets one machine: the first in line starts, and what has no room beside it is refused."""
+    """Return the winner of one machine: the first in line starts, and tasks without room next to it are refused."""
     oldest, least = np.searchsorted(ends, now - heads.times[classes].T, side="right")
     if ((oldest != least) & (units > heads.line[classes, 1])).any():
         return None

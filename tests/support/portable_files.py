@@ -1,4 +1,4 @@
-"""Files of `flowsched.journal.export` for the tests: how to compare them, how to break them, and what must hold whatever is in them."""
+"""Files of `flowsched.journal.export` for the tests: how to compare and damage them, and invariants of any contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def text(kept) -> bytes:
 
 
 def parsed(data: bytes) -> list[Line]:
-    """Its lines but for the last."""
+    """Return its lines without the last."""
     return [json.loads(line) for line in data.splitlines()[:-1]]
 
 
@@ -36,10 +36,10 @@ def sealed(lines: list[Line]) -> bytes:
 
 
 def alike(kept) -> list[str]:
-    """Return the lines that must be equal once two schedulers have let the same deltas happen, whatever they tried before.
+    """Return the lines that must be equal after two schedulers have had the same deltas, whatever they tried before.
 
-    Turns count as their order, classes as what they are, rows not at all, since new machines and classes come where old ones
-    have been; the order of tasks on a machine, and when time alone is to bring news, say what was tried.
+    Turns count as their order, classes by their contents, rows not at all, since new machines and classes take the place of
+    old ones.  The order of tasks on a machine, and the times at which time alone brings changes, depend on trials.
     """
     lines = parsed(text(kept))
     classes = {
@@ -136,7 +136,7 @@ def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def got(value: Any, path: tuple[Any, ...]) -> Any:
-    """What is there."""
+    """Return the value at a path."""
     for key in path:
         value = value[key]
     return value

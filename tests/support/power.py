@@ -1,4 +1,4 @@
-"""Constraints for the tests, and what they mean without arrays."""
+"""Constraints for the tests, and their meaning without arrays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PowerCap:
 
 @dataclass(frozen=True)
 class MostTasks:
-    """At most so many tasks on a machine, whatever its slots."""
+    """A limit of tasks on a machine, whatever its slots."""
 
     most: int = 2
     name: ClassVar[str] = "crowd"

@@ -64,7 +64,7 @@ def limited_operations(seed: int, sched: fs.Scheduler, count: int) -> Iterator[s
 
 
 class Model:
-    """What runs of each claimant have, in micro-units."""
+    """Amounts of the runs of each claimant, in micro-units."""
 
     def __init__(self) -> None:
         self.tasks: dict[Hashable, tuple[Hashable, Hashable, dict[str, int]]] = {}
@@ -75,7 +75,7 @@ class Model:
         self.stopping: dict[Hashable, Hashable] = {}
 
     def apply(self, events: Iterable[fs.Event], ended: Iterable[fs.EndedRun]) -> None:
-        """Take in what happened, in any order that keeps starts after ends."""
+        """Apply events and ended runs, in any order that keeps starts after ends."""
         for run in ended:
             self.running.pop(run.task, None)
         for event in events:
@@ -96,7 +96,7 @@ class Model:
                     self.stopping = {t: m for t, m in self.stopping.items() if m != event.id}
 
     def commit(self, deltas: Iterable[fs.Place | fs.Preempt | fs.Migrate], graceful: bool) -> None:
-        """Take in what a commit has accepted."""
+        """Apply the accepted deltas of a commit."""
         for delta in deltas:
             if isinstance(delta, fs.Preempt):
                 machine = self.running.pop(delta.task)
@@ -113,7 +113,7 @@ class Model:
         return self.tasks[task][0 if over == "user" else 1]
 
     def usage(self, over: str) -> dict[tuple[Hashable, str], int]:
-        """What each claimant has of each resource."""
+        """Amount of each resource by claimant."""
         total: dict[tuple[Hashable, str], int] = {}
         for task in (*self.running, *self.stopping):
             for name, amount in self.tasks[task][2].items():

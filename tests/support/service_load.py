@@ -70,7 +70,7 @@ def live(url: str, token: str, name: str, rate: float, notes: str) -> None:
         events: list[fs.Event] = []
         while runs and len(events) < due:
             run = runs.popleft()
-            if run not in ended:  # the state and the stream may both tell of it
+            if run not in ended:  # the state and the stream may both report it
                 ended.add(run)
                 events.append(fs.TaskCompleted(*run))
         while len(events) < due:

@@ -1,4 +1,4 @@
-"""Rounds that are carried out, for tests that go on from what they have decided."""
+"""Rounds that are carried out, for tests that continue from their decisions."""
 
 from __future__ import annotations
 

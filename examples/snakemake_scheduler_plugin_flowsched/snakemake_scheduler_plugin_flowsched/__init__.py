@@ -27,7 +27,7 @@ class SchedulerSettings(SchedulerSettingsBase):
 
 
 class Scheduler(SchedulerBase):
-    """Keeps the ready and the running jobs in an `fs.Scheduler`, and tells it what has changed since the last call."""
+    """Keeps the ready and the running jobs in an `fs.Scheduler`, and reports the changes since the last call."""
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
@@ -39,7 +39,7 @@ class Scheduler(SchedulerBase):
         waiting = fs.WaitCost(first=after, reserve=1) if after > 0 else fs.WaitCost(reserve=None)
         policy = fs.Policy(preemption=None, placement=(), waiting=waiting)
         self.names, self.capacity, self.most = names, {}, dict.fromkeys(names, 0)
-        self.waiting, self.running = {}, {}  # by id: the job, and its demand in the scheduler's books
+        self.waiting, self.running = {}, {}  # by id: the job, and its demand in the scheduler's accounts
         self.sched = fs.Scheduler(policy, resources=fs.Resources(names, device=None))
         self.sched.apply(fs.MachineAdded("here", {}))
 
@@ -61,7 +61,7 @@ class Scheduler(SchedulerBase):
         new.sort(key=lambda i: sizes(ready[i], input_sizes), reverse=True)
         self.waiting.update((i, (ready[i], self.demand(ready[i]))) for i in new)
         self.sched.apply(*map(fs.JobRemoved, over))
-        # What is free, and what runs by these books: a job that failed for good stays in them, and takes nothing.
+        # Free and running by these accounts: a job that failed for good stays in them, and takes nothing.
         capacity = {name: n + sum(demand[name] for _, demand in self.running.values()) for name, n in free.items()}
         if capacity != self.capacity:
             self.sched.apply(fs.MachineUpdated("here", capacity))
@@ -73,7 +73,7 @@ class Scheduler(SchedulerBase):
         return [self.running[start.task][0] for start in chosen]
 
     def demand(self, job) -> dict[str, int]:
-        """Return what a job asks for, in few enough kinds that many jobs are alike; no more than there ever was."""
+        """Return the demand of a job, rounded so that many jobs are alike; at most the largest amount so far."""
         asks = {name: job.scheduler_resources.get(name, 0) for name in self.names}
         return {name: max(n, min(rounded(n), self.most[name])) for name, n in asks.items()}
 

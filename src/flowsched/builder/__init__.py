@@ -1,4 +1,4 @@
-"""The world as a flow network: which arcs an event changes, and what a flow proposes."""
+"""The cluster as a flow network: the arcs that an event changes, and the starts that a flow proposes."""
 
 from flowsched.builder.builder import Builder
 

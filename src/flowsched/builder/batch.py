@@ -1,16 +1,16 @@
-"""The builder's only way into the flow network: changes are collected, so that each kind is one call, and counted.
+"""The builder's only access to the flow network: changes are collected, sent in one call per kind, and counted.
 
 Ids of nodes and arcs are recycled last-in-first-out (see `flowsched.network.flow_network`).  An id that outlives its
-arc therefore addresses another arc, and the network cannot tell.  Four rules keep ids safe:
+arc therefore addresses another arc, and the network cannot detect that.  Four rules keep ids safe:
 
 1. Each arc has one owner: the part of the builder that added it and alone keeps its id.  `kept_arcs` of that part lists
    them, with both ends.
 2. An owner that removes a node or an arc forgets the id in the same call, before anything is added.
 3. A node takes its arcs with it.  Therefore the part that removes a node (`Builder` for the nodes of groups, jobs and
    classes, `MachineArcs` for those of machines) first asks the owners of the arcs there to forget them.
-4. Numbers that wait are sent before anything is removed, so none waits for an id that is dealt anew.
+4. Pending numbers are sent before anything is removed, so none of them waits for an id that is assigned again.
 
-`Builder.check_ids` compares what the owners keep with what the network has; tests call it after every round.
+`Builder.check_ids` compares the arcs that the owners keep with those of the network; tests call it after every round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["KeptArcs", "NetworkBatch"]
 Ints = NDArray[np.int64]
 
 KeptArcs = tuple[Ints, Ints, Ints]
-"""Arcs with their tails and heads, as their owner knows them."""
+"""Arcs, their tails and their heads, as recorded by their owner."""
 
 _AUTO, _ = checked_options("auto", None)
 
@@ -39,9 +39,9 @@ _NOTHING: Ints = np.zeros(0, np.int64)
 
 
 class NetworkBatch(NetworkEdits):
-    """Changes and reads a network.
+    """Changes and reads of a network.
 
-    Nodes and arcs come and go at once, and so do many numbers.  Single numbers wait for `flush`.
+    Nodes, arcs and arrays of numbers are sent at once.  Single numbers wait for `flush`.
 
     Attributes
     ----------
@@ -52,12 +52,12 @@ class NetworkBatch(NetworkEdits):
     _network: FlowNetwork
 
     def add_nodes(self, count: int) -> Ints:
-        """Add nodes without supply; `new_nodes` takes less for a few."""
+        """Add nodes without supply; `new_nodes` is faster for a few."""
         self.count += count
         return self._network._target.add_nodes(np.zeros(count, np.int64))
 
     def add_arcs(self, tail: Ints, head: Ints, capacity: int | Ints, cost: int | Ints) -> Ints:
-        """Add arcs; `new_arcs` takes less for a few."""
+        """Add arcs; `new_arcs` is faster for a few."""
         k = len(tail)
         self.count += k
         if isinstance(capacity, int):
@@ -81,16 +81,16 @@ class NetworkBatch(NetworkEdits):
             self._network._target.remove_arcs(np.asarray(arcs, np.int64))
 
     def set_lower_bounds(self, arcs: Ints, lower: Ints) -> None:
-        """Set lower bounds at once."""
+        """Set lower bounds without delay."""
         self.count += len(arcs)
         self._network.set_lower(arcs, lower)
 
     def reduced_cost(self, arcs: Ints) -> Ints:
-        """Return the reduced costs of arcs, by the last solution."""
+        """Return the reduced costs of arcs in the last solution."""
         return self._network.reduced_cost(arcs)
 
     def solve(self, seconds: float) -> tuple[int, Ints, Mapping[str, Any]]:
-        """Optimise as `FlowNetwork.solve` does, without a look at its options; return the cost, the changed arcs and the stats.
+        """Optimise as `FlowNetwork.solve` does, without its option checks; return the cost, the changed arcs and the stats.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class NetworkBatch(NetworkEdits):
         try:
             return network._core.solve(_AUTO, seconds)
         except InfeasibleError:
-            network.solve()  # raises the error that tells where
+            network.solve()  # raises the error that names the place
             raise
 
     # -- for tests ----------------------------------------------------------------------------------------------
@@ -115,16 +115,16 @@ class NetworkBatch(NetworkEdits):
         ----------
         kept : sequence of KeptArcs
         unkept : int
-            Arcs that no owner keeps, since nothing of them ever changes.
+            Number of arcs that no owner keeps because they never change.
 
         Raises
         ------
         AssertionError
-            An arc has two owners or none, or other ends than its owner knows.
+            An arc has two owners or none, or its ends differ from its owner's record.
         """
         arcs, tails, heads = (np.concatenate([part[i] for part in kept]) for i in range(3))
         assert len(np.unique(arcs)) == len(arcs), "an arc has two owners"
-        assert np.isin(arcs, self._network.arcs()).all(), "the id of an arc has outlived it"
-        assert np.array_equal(self._network.tail(arcs), tails), "an arc has another tail than its owner knows"
-        assert np.array_equal(self._network.head(arcs), heads), "an arc has another head than its owner knows"
+        assert np.isin(arcs, self._network.arcs()).all(), "the id of an arc outlives the arc"
+        assert np.array_equal(self._network.tail(arcs), tails), "an arc has another tail than its owner records"
+        assert np.array_equal(self._network.head(arcs), heads), "an arc has another head than its owner records"
         assert len(arcs) + unkept == self._network.num_arcs, "an arc has no owner"

@@ -1,4 +1,4 @@
-"""Cluster and policy to changes of the flow network; its flow is read by `flowsched.builder.reading`.
+"""Translation of cluster and policy into changes of the flow network; `flowsched.builder.reading` reads its flow.
 
 The network (g a group of like tasks of one job, c its class, r a rack, M a machine)::
 
@@ -9,15 +9,15 @@ The network (g a group of like tasks of one job, c its class, r a rack, M a mach
          |                                         ^
          `----------- -stay -----------------------'
 
-A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that
-wait may enter their class's aggregator (capacity: the waiting tasks), from where each rack leads to the machines with
+A group supplies its tasks, waiting and running.  Running tasks may stay in place at a discount.  Waiting tasks may
+enter their class's aggregator (capacity: the waiting tasks).  From there each rack leads to the machines with
 room for the class (capacity: the tasks that fit by resources now, and by slots if worse tasks leave).  M -> S is the
-machine's slots, so that within the flow a better task pushes a worse one off its running arc.  Other resources the
-flow cannot see together: `flowsched.rounds.admission` checks what it proposes.
+machine's slots, so that within the flow a better task pushes a worse one off its running arc.  The flow cannot
+combine other resources: `flowsched.rounds.admission` checks its proposals.
 
 Each part of the network has a file: `groups`, `racks`, `class_arcs`, `machines`, `running`, `locality`, `shares`, and
-`evictions` within a round.  Every number is mirrored, and only those that differ go to the network, so an update
-costs what changed.
+`evictions` within a round.  Every number is mirrored, and only changed numbers go to the network, so the cost of
+an update depends on the size of the change.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from flowsched.policy.constraint import limits
 
 __all__ = ["Builder"]
 
-_MADE_ANEW = "queues", "heads", "class_of", "quotas", "waiting", "_ranked", "_ranked_of", "_rank_of", "_evictions"
-"""What `Builder.attach` makes."""
+_REMADE = "queues", "heads", "class_of", "quotas", "waiting", "_ranked", "_ranked_of", "_rank_of", "_evictions"
+"""Attributes that `Builder.attach` makes."""
 
 
 class Builder:
-    """Keeps a network like a cluster under a policy.
+    """A network that mirrors a cluster under a policy.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Builder:
     Attributes
     ----------
     batch : NetworkBatch
-        The way into the network, with a count of the changes made.
+        Access to the network, with a count of the changes made.
     machines, racks, classes, running, locality, groups, shares
         The parts of the network.
     reservations : Reservations
@@ -85,7 +85,7 @@ class Builder:
     gang_groups : dict of Group
         Groups of gangs that have a node.
     left_out : dict of Group
-        Groups left out of rounds until there are news.
+        Groups left out of rounds until the cluster changes.
     waiting : list of int
         Classes with waiting tasks at the last update, by rank.
     """
@@ -111,9 +111,9 @@ class Builder:
         self.attach(policy)
 
     def attach(self, policy: Policy) -> None:
-        """Let the cluster ask the reservations and a policy's constraints (`Inventory.room`).
+        """Register the reservations and a policy's constraints as limits that the cluster asks (`Inventory.room`).
 
-        An image or a copy of the cluster asks none until this is called.
+        An image or a copy of the cluster has no such limits until this is called.
 
         Raises
         ------
@@ -127,31 +127,31 @@ class Builder:
         self.heads = Heads(self.queues, policy.waiting)
         self._evictions = EvictionArcs(self.batch, self.classes)
         self._ranked: dict[TaskClass, int] = {}
-        """What `ranks` returned last."""
+        """Last result of `ranks`."""
         self._ranked_of: list[TaskClass] = []
-        """Classes with waiting tasks, as they stood when `_ranked`, `class_of` and `waiting` were made."""
+        """Classes with waiting tasks at the time when `_ranked`, `class_of` and `waiting` were made."""
         self.class_of: dict[int, TaskClass] = {}
         self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
         self.waiting: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in _MADE_ANEW}
+        return {name: value for name, value in vars(self).items() if name not in _REMADE}
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def round(self, now: float) -> RoundScope:
-        """Return the scope of a round, to be entered: on every way out it restores what the round has changed."""
+        """Return the scope of a round, to be entered; on every way out it restores everything that the round has changed."""
         left = self.left_out
-        news = bool(left) and (self._known != self._state() or self._time_tells(now))
+        changed = bool(left) and (self._known != self._state() or self._time_tells(now))
         return RoundScope(
-            now, self.policy, self.groups, self.shares, self._evictions, left, news, self._note_state, self.quotas
+            now, self.policy, self.groups, self.shares, self._evictions, left, changed, self._note_state, self.quotas
         )
 
     def _note_state(self) -> None:
         self._known = self._state()
 
     def _state(self) -> tuple[int, int, int, int]:
-        """Return numbers of which one differs after `Cluster.moment` does, and with another policy."""
+        """Return a state mark; it differs after each change of `Cluster.moment` and of the policy."""
         return *self.cluster.moment(), self._policies
 
     def _time_tells(self, now: float) -> bool:
@@ -165,17 +165,17 @@ class Builder:
         )
 
     def due(self, now: float) -> float:
-        """Return when a task or run leaves its age bucket, or a reservation ends, for the first time after now."""
+        """Return the first time after now at which a task or run leaves its age bucket, or a reservation ends."""
         return min(self.groups.due, self.running.due, self.reservations.due(now))
 
     def remember(self) -> tuple[list[Group], float]:
-        """Return the groups that are left out until there are news, and when time alone is to bring some."""
+        """Return the groups left out until the cluster changes, and the time at which they are let in without a change."""
         if not self.left_out or self._known != self._state():
             return [], inf
         return list(self.left_out), min(self.groups.due, self.running.due)
 
     def resume(self, left_out: Sequence[Group], due: float, levels: Sequence[int], roomy: Sequence[TaskClass]) -> None:
-        """Take over what `remember`, `levels` and `roomy` of another builder returned; the last step before a round."""
+        """Take over the results of `remember`, `levels` and `roomy` of another builder, right before a round."""
         self.groups.set_levels(levels, self.policy)
         self.classes.had_room([cls.index for cls in roomy])
         for group in left_out:
@@ -186,7 +186,7 @@ class Builder:
         self._known = self._state()
 
     def gangs(self) -> list[JobRecord]:
-        """Return the jobs of gangs with waiting tasks, in the order in which they came."""
+        """Return the jobs of gangs with waiting tasks, in order of arrival."""
         touched = self.cluster.touched
         groups = chain(self.gang_groups, touched) if self.gang_groups else touched
         jobs = {group.job: None for group in groups if group.job.job.gang is not None and group.waiting}
@@ -194,7 +194,7 @@ class Builder:
 
     @property
     def levels(self) -> list[int]:
-        """Priorities that have a cost: those in use, and some that were."""
+        """Priorities that have a cost: all that are in use, and some former ones."""
         return self.groups.levels
 
     def roomy(self) -> list[int]:
@@ -204,14 +204,14 @@ class Builder:
     # -- world -> arcs ------------------------------------------------------------------------------------------
 
     def update(self, changes: Changes, scope: RoundScope) -> None:
-        """Bring the network up to date with what changed in the cluster, and with the time."""
+        """Bring the network up to date with the changes of the cluster and with the time."""
         touched, removed, now, policy, quotas = changes.groups, changes.removed, scope.now, self.policy, self.quotas
         self.heads.stir(chain(touched, removed), now)
         if quotas is not None:
             quotas.look(chain(removed, touched))
         if removed or changes.gone or changes.classes:
             self._forget(changes)
-        rows = self.cluster.inventory.rows  # with those of machines that came and went since the last update
+        rows = self.cluster.inventory.rows  # with the rows of machines that came and went since the last update
         if rows > self._rows:
             self._rows = rows
             self.machines.grow(rows=rows)
@@ -248,7 +248,7 @@ class Builder:
         self.shares.update(jobs, policy, self.classes.with_room, scope.round_shares)
 
     def _reserve(self, scope: RoundScope) -> None:
-        """Keep machines for groups that have waited for long, but for those that more room does not help."""
+        """Keep machines for groups that have waited for long, except for those that more room does not help."""
         patient, withheld, quotas = self.groups.patient, scope.withheld, self.quotas
         if quotas is not None:
             blocked = quotas.blocked()
@@ -259,7 +259,7 @@ class Builder:
         self.reservations.update(patient, scope.now, self.policy.backfill, withheld, gangs, may_reserve)
 
     def _may_reserve(self, runs: Counter[Hashable], job: JobRecord) -> bool:
-        """Return False for a gang that its quota or its share keeps from starting, or that the flow has not tried yet to start by evictions."""
+        """Return False for a gang that its quota or share keeps waiting, or for which the flow has not tried evictions yet."""
         if self.quotas is not None and any(self.quotas.short(group) for group in job.each_group() if group.waiting):
             return False
         if self.policy.fairness is not None and not self.entitles(job, runs):
@@ -268,7 +268,7 @@ class Builder:
         return worst is None or worst <= job.job.priority or job in self.reservations.short
 
     def entitles(self, job: JobRecord, runs: Counter[Hashable]) -> bool:
-        """Return whether its share allows a gang to start, by what was its claimant's while the gang was among those that claim.
+        """Return True if its share allows a gang to start, by its claimant's bounds at the time when the gang last claimed.
 
         Parameters
         ----------
@@ -284,7 +284,7 @@ class Builder:
         return running + job.lacks <= most and job.running + job.lacks <= within
 
     def note_gangs(self, waiting: Sequence[JobRecord]) -> None:
-        """Remember which gangs wait at the end of a round."""
+        """Record the gangs that wait at the end of a round."""
         reservations = self.reservations
         reservations.short = dict.fromkeys(waiting)
         if reservations.vain:
@@ -295,7 +295,7 @@ class Builder:
             }
 
     def replace_policy(self, policy: Policy) -> None:
-        """Go by another policy: every cost is set anew in the next update."""
+        """Adopt another policy; the next update sets every cost again."""
         self.attach(policy)
         try:
             self.groups.replace_policy(policy)  # raises where its numbers are too large
@@ -311,7 +311,7 @@ class Builder:
         self.groups.forget_costs()
 
     def invalidate(self, classes: Sequence[int]) -> None:
-        """Look at every machine again for these classes (by index) in the next update: what fits has changed."""
+        """Check every machine again for these classes (by index) in the next update, since fits have changed."""
         self.classes.invalidate(classes)
 
     def _forget(self, changes: Changes) -> None:
@@ -355,7 +355,7 @@ class Builder:
         self.batch.remove_nodes(nodes)
 
     def _add_machines(self, rows: Sequence[int]) -> None:
-        """Add machines that are new, and lead machines that moved to another rack by that."""
+        """Add new machines, and connect machines that moved to another rack through the new rack."""
         new = []
         for row in rows:
             if self.machines.knows(row):
@@ -412,9 +412,9 @@ class Builder:
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
     def ranks(self) -> dict[TaskClass, int]:
-        """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank.
+        """Return the classes with waiting tasks in order of rank, each with a number; equal ranks have equal numbers.
 
-        `class_of` and `waiting` are then theirs.
+        `class_of` and `waiting` are set to match.
         """
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
@@ -425,7 +425,7 @@ class Builder:
         return self._ranked
 
     def _numbered(self, classes: Sequence[TaskClass]) -> dict[TaskClass, int]:
-        """Return classes by their rank, each with a number."""
+        """Return classes in order of rank, each with a number."""
         known = self._rank_of
         self._rank_of = {cls: known.get(cls) or cls.rank for cls in classes}
         numbers: dict[TaskClass, int] = {}
@@ -436,7 +436,7 @@ class Builder:
         return numbers
 
     def prices(self, arcs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return by how many whole loads running costs more than waiting, for one more task of each group.
+        """Return the cost of running one more task of each group minus that of waiting, in whole loads.
 
         Parameters
         ----------
@@ -446,13 +446,13 @@ class Builder:
         return self.groups.prices(arcs, self.policy.resolution)
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the most tasks of classes that the flow may send to each machine, without victims; (classes, rows)."""
+        """Return the largest number of tasks of each class that the flow may send to each machine without victims, (classes, rows)."""
         return self.classes.offers(classes)
 
     # -- for tests ----------------------------------------------------------------------------------------------
 
     def check_ids(self) -> None:
-        """Compare the arcs that the parts keep with those of the network; between rounds.
+        """Compare the arcs that the parts keep with those of the network; call it between rounds.
 
         Raises
         ------

@@ -1,12 +1,12 @@
-"""Claimants: the jobs, or the users above their jobs, that share a cluster, and their nodes in the network.
+"""Claimants: the jobs, or their users, that share a cluster, and their nodes in the network.
 
 ::
 
     U_job ----------------------> S                          jobs claim
     U_job ------> V_user -------> S                          users claim, and their jobs share what they get
 
-Each arrow is a bundle of arcs (see `unscheduled`).  A job has both ways once users have claimed; the one that is not
-used is closed.
+Each arrow is a bundle of arcs (see `unscheduled`).  A job has both ways once users have claimed; the unused way is
+closed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _N = TypeVar("_N", np.int64, np.float64)
 
 
 class Claimants(Columns):
-    """Jobs and users with their bundles, and which of the two claim.
+    """Jobs and users with their bundles, and the switch between them as claimants.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Claimants(Columns):
     """
 
     _to_sink: Ints = column("jobs", fill=-1)
-    """Bundle from the job to the sink; without one the arrays below are as at first."""
+    """Bundle from the job to the sink; at an index without one, the arrays below have their initial values."""
     _to_sink_view: memoryview = view("_to_sink")
     _to_user: Ints = column("jobs", fill=-1)
     """Bundle from the job to its user, -1 before users claim."""
@@ -66,21 +66,21 @@ class Claimants(Columns):
         self._users: dict[Hashable, tuple[int, int]] = {}
         """Index and node of each user with a way over it."""
         self._jobs_of: dict[Hashable, int] = {}
-        """Number of jobs by such a user; none is 0."""
+        """Number of jobs by user in `_users`; never 0."""
         self._user_indices = IdPool()
         self._users_claim = False
         self._ordered: list[JobRecord] | None = None
-        """Jobs in the order in which they came; None after one came or went."""
+        """Jobs in order of arrival; None after one came or went."""
         self._ids: tuple[Hashable, ...] | None = None
-        """Claimants; None if what follows is out of date."""
+        """Claimants; None if the attributes below are out of date."""
         self._at: Ints = np.zeros(0, np.int64)
-        """Index of each claimant, that of a user or of a job."""
+        """Index of each claimant among users or jobs."""
         self._number: Ints = np.zeros(0, np.int64)
-        """The inverse: ``_number[_at[i]] == i``, -1 elsewhere."""
+        """Inverse of `_at`: ``_number[_at[i]] == i``, -1 elsewhere."""
         self._jobs: Ints = np.zeros(0, np.int64)
-        """Indices of all jobs, in their order."""
+        """Indices of all jobs in order of arrival."""
         self._families: list[tuple[Ints, tuple[Hashable, ...]]] | None = None
-        """Result of `families`, once it was asked for."""
+        """Result of `families`, None before its first call."""
 
     @property
     def room(self) -> int:
@@ -118,7 +118,7 @@ class Claimants(Columns):
         return [node]
 
     def switch(self, users: bool) -> None:
-        """Take all bounds off, and open or close the way over users."""
+        """Remove all bounds, and open or close the way over users."""
         jobs = np.array(list(self.index.values()), np.int64)
         to_users = self._to_user[jobs]
         to_users = to_users[to_users >= 0]
@@ -132,7 +132,7 @@ class Claimants(Columns):
         self._users_claim, self._ids = users, None
 
     def lead_over_users(self) -> None:
-        """Where users claim, give every job a way over its user's node."""
+        """Add a way over its user's node for every job, if users claim."""
         jobs = [job for job, index in self.index.items() if self._to_user[index] < 0] if self._users_claim else []
         if not jobs:
             return
@@ -161,7 +161,7 @@ class Claimants(Columns):
     # -- numbers of the claimants -------------------------------------------------------------------------------
 
     def ids(self) -> tuple[Hashable, ...]:
-        """Return the claimants in the order in which they came; the methods below go by the order of the last call."""
+        """Return the claimants in order of arrival; the methods below use the order of the last call."""
         if self._ids is None:
             jobs = self._in_order()
             if self._users_claim:
@@ -208,7 +208,7 @@ class Claimants(Columns):
         return by_index[self._user[jobs] if self._users_claim else jobs]
 
     def members(self) -> dict[int, list[JobRecord]]:
-        """Return the jobs of each claimant, by its number, in the order in which they came."""
+        """Return the jobs of each claimant by its number, in order of arrival."""
         members: dict[int, list[JobRecord]] = {}
         for job in self._in_order():
             members.setdefault(self.number(job), []).append(job)
@@ -230,5 +230,5 @@ class Claimants(Columns):
         return self._ordered
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         return self.unscheduled.kept_arcs()

@@ -6,8 +6,8 @@
                   |              ^
                   `--0--> N_c,M -'         load, capacity as above; only where groups come near their data (`locality`)
 
-Arrays by class and machine row mirror what the network holds.  A class is brought up to date only when asked, from
-the rows that changed since it last was (`Inventory.version` against the class's cursor).
+Arrays by class and machine row mirror the network.  A class is brought up to date only on request, from the rows
+that changed since its last update (`Inventory.version` against the class's cursor).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = ["ClassArcs"]
 Ints = NDArray[np.int64]
 
 Refused = Mapping[int, Collection[int]]
-"""By class, rows where no task makes room for it in this round (see `evictions`)."""
+"""Rows where no task makes room in this round, by class (see `evictions`)."""
 
 
 class ClassArcs(Columns):
-    """Arcs between classes and machines, and what stands against one more task there.
+    """Arcs between classes and machines, and the blockers of one more task there.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class ClassArcs(Columns):
     """
 
     _arc: Ints = column("classes", "rows", fill=-1)
-    """Arc to the machine, from the gate where there is one, else from the rack's node; -1 without one."""
+    """Arc to the machine, from the gate or, without a gate, from the rack's node; -1 without an arc."""
     _gate: Ints = column("classes", "rows", fill=-1)
     """Node right before the machine, -1 without one."""
     _capacity: Ints = column("classes", "rows")
@@ -57,13 +57,13 @@ class ClassArcs(Columns):
     _why: NDArray[np.uint32] = column("classes", "rows", dtype=np.uint32, fill=DOWN)
     """Blockers of one more task as of the cursor (see `Inventory.room`), `DOWN` for a row without a machine."""
     _roomy: NDArray[np.bool_] = column("classes", dtype=np.bool_)
-    """True exactly if no blocker stands against the class on some machine."""
+    """True exactly if the class has no blocker on some machine."""
     _open: Ints = column("classes")
-    """Number of machines where no blocker stands against the class: `_why` is 0 there, and nowhere else."""
+    """Number of machines where the class has no blocker: the number of zeros in `_why`."""
     _cursor: Ints = column("classes")
     """Value of `Inventory.clock` up to which the class is up to date."""
     _refused_at: Ints = column("classes")
-    """Value of `Inventory.clock` at which no machine could make room for the class."""
+    """Value of `Inventory.clock` at which no machine was able to make room for the class."""
     _roomy_view: memoryview = view("_roomy")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
@@ -74,25 +74,25 @@ class ClassArcs(Columns):
         self.racks = racks
         self._why_copy: dict[int, NDArray[np.uint32]] = {}
         self.looks = 0
-        """How often something else than a change of a machine may have changed blockers."""
+        """Number of times when blockers may have changed without a change of a machine."""
 
     # -- machines and classes come and go -----------------------------------------------------------------------
 
     def forget_machines(self, rows: Sequence[int]) -> list[int]:
-        """Forget machines, which `MachineArcs` has forgotten already; return the gates there, for removal."""
+        """Forget machines, which `MachineArcs` has forgotten already; return their gates, for removal."""
         gates = self._gate[:, rows]
         nodes: list[int] = gates[gates >= 0].tolist()
         self._arc[:, rows] = self._gate[:, rows] = -1
         self._capacity[:, rows] = 0
-        told = self._roomy & (self._open == 0)  # by `had_room`: where there was room is not known
+        restored = self._roomy & (self._open == 0)  # set by `had_room`, without the machines
         self._open -= (self._why[:, rows] == 0).sum(axis=1)
         self._why[:, rows] = DOWN
         self._why_copy.clear()
-        self._roomy[:] = (self._open > 0) | told
+        self._roomy[:] = (self._open > 0) | restored
         return nodes
 
     def leave_rack(self, row: int) -> list[int]:
-        """Remove all arcs to a machine, new ones come when next needed; return the gates there, for removal."""
+        """Remove all arcs to a machine, until new ones are needed; return its gates, for removal."""
         arcs = self._arc[:, row]
         self.batch.remove_arcs(arcs[arcs >= 0])
         arcs[:] = -1
@@ -114,18 +114,18 @@ class ClassArcs(Columns):
     # -- world -> arcs ------------------------------------------------------------------------------------------
 
     def forget_costs(self) -> None:
-        """Look at all machines for every class in the next `refresh`."""
+        """Check all machines for every class in the next `refresh`."""
         self.looks += 1
         self._cursor[:] = self._refused_at[:] = 0
 
     def invalidate(self, classes: Sequence[int]) -> None:
-        """Look at all machines for these classes in the next `refresh`: what fits has changed."""
+        """Check all machines for these classes in the next `refresh`, since fits have changed."""
         self.looks += 1
         known = [class_id for class_id in classes if self.racks.aggregator(class_id) is not None]
         self._cursor[known] = self._refused_at[known] = 0
 
     def reset(self, class_id: int) -> None:
-        """Look at all machines for a class in the next `refresh`: some of its capacities were lowered for a round."""
+        """Check all machines for a class in the next `refresh`, since some of its capacities were lowered for a round."""
         self._cursor[class_id] = 0
 
     def refresh(self, classes: list[int], policy: Policy, refused: Refused) -> None:
@@ -158,7 +158,7 @@ class ClassArcs(Columns):
                     self.racks.spread(class_id, rows)
 
     def gates(self, classes: Ints, rows: Ints) -> Ints:
-        """Return the gates of machines, by which all ways of a class lead there; they are added where needed."""
+        """Return the gates of machines, through which all ways of a class lead there; missing ones are added."""
         missing = self._gate[classes, rows] < 0
         if missing.any():
             c, r = np.unique(np.stack([classes[missing], rows[missing]]), axis=1)
@@ -174,7 +174,7 @@ class ClassArcs(Columns):
         return found
 
     def close_to_victims(self, class_id: int, row: int) -> None:
-        """Lower the capacity of an arc to the free slots, as if no task there made room."""
+        """Lower the capacity of an arc to the free slots, without room that tasks there would make."""
         inventory = self.cluster.inventory
         seats = max(int(inventory.slots[row] - inventory.running[row]), 0)
         limit = min(int(self._capacity[class_id, row]), seats)
@@ -185,9 +185,9 @@ class ClassArcs(Columns):
     # -- making room --------------------------------------------------------------------------------------------
 
     def worth_asking(self, classes: Sequence[int], policy: Policy, refused: Refused) -> dict[int, Ints]:
-        """Return, by class, machines without room now where other tasks may make some; only classes that have any."""
+        """Return machines without room now where other tasks may make some, by class; classes without any are left out."""
         inventory = self.cluster.inventory
-        window = policy.preemption is not None and policy.preemption.window > 0  # with it, time alone gives hope
+        window = policy.preemption is not None and policy.preemption.window > 0  # time alone may then make room
         alike: dict[tuple[int, int], list[int]] = {}
         for class_id in classes:
             since = 0 if window else int(self._refused_at[class_id])
@@ -216,7 +216,7 @@ class ClassArcs(Columns):
         return found
 
     def give_up(self, class_id: int) -> None:
-        """Remember that no machine can make room for the class, as things are now."""
+        """Record that no machine can make room for the class in the present state."""
         self._refused_at[class_id] = self.cluster.inventory.clock
 
     # -- flow and room ------------------------------------------------------------------------------------------
@@ -224,15 +224,15 @@ class ClassArcs(Columns):
     def flows(
         self, classes: Collection[int], more: Sequence[tuple[int, int]] = (), changed: Ints | None = None
     ) -> dict[int, list[tuple[int, int]]]:
-        """Return the tasks that the flow sends to machines: by class, ``[(row, how many), ...]``.
+        """Return the numbers of tasks that the flow sends to machines: by class, ``[(row, number), ...]``.
 
         Parameters
         ----------
         classes : collection of int
         more : sequence of (int, int)
-            Classes and racks that flow enters otherwise than by the class's aggregator.
+            Classes and racks that flow enters without passing the class's aggregator.
         changed : ndarray of int64, optional
-            Arcs whose flow may be another one than at the last call, ascending; all, by default.
+            Arcs whose flow may have changed since the last call, ascending; all, by default.
         """
         pairs = [class_id << 32 | rack for class_id, rack in more] if more else ()
         return _pairs.sent(self.racks, self, self.batch, classes, pairs, changed)
@@ -247,7 +247,7 @@ class ClassArcs(Columns):
         return [class_id for class_id in classes if roomy[class_id]]
 
     def with_room_now(self, classes: Sequence[int]) -> list[int]:
-        """Return those of `with_room` for which some machine has room now, if none has become free since."""
+        """Return those of `with_room` for which some machine has room now; classes without room then are not checked again."""
         known = self.with_room(classes)
         if not known:
             return known
@@ -263,12 +263,12 @@ class ClassArcs(Columns):
 
     @property
     def room(self) -> int:
-        """All rows that there is room for are below it."""
+        """Number of rows for which the arrays have room."""
         return int(self._arc.shape[1])
 
     @property
     def known(self) -> int:
-        """All classes that have been looked at are below it."""
+        """Number of classes for which the arrays have room."""
         return len(self._roomy)
 
     def roomy(self) -> list[int]:
@@ -282,12 +282,12 @@ class ClassArcs(Columns):
         return found
 
     def had_room(self, classes: Sequence[int]) -> None:
-        """Take over what `roomy` of another builder returned, before the first `refresh`."""
+        """Take over the result of `roomy` of another builder, before the first `refresh`."""
         self.grow(classes=max(classes, default=-1) + 1)
         self._roomy[list(classes)] = True
 
     def offers(self, classes: Ints) -> Ints:
-        """Return the most tasks of each class that the flow may send to each machine; shape (classes, rows).
+        """Return the largest number of tasks of each class that the flow may send to each machine, shape (classes, rows).
 
         Without victims, as of the last `refresh`.
         """
@@ -297,14 +297,14 @@ class ClassArcs(Columns):
     def roomy_rows(self, classes: Ints) -> NDArray[np.bool_]:
         """Return the rows to which the flow may send tasks of any of these classes; see `offers`."""
         found = np.zeros(self.cluster.inventory.rows, np.bool_)
-        for class_id in classes.tolist():  # a copy of all their lines takes longer
+        for class_id in classes.tolist():  # faster than a copy of all their lines
             found |= self._capacity[class_id, : len(found)] != 0
         return found
 
     def why(self, class_id: int) -> NDArray[np.uint32]:
         """Return the blockers of one more task of a class by row, as of the last `refresh` (see `Inventory.room`).
 
-        The same array until one changes.
+        The array is the same object until a blocker changes.
         """
         rows = self.cluster.inventory.rows
         if self.racks.aggregator(class_id) is None:
@@ -317,7 +317,7 @@ class ClassArcs(Columns):
         return copy
 
     def blockers_now(self, classes: Sequence[int]) -> list[NDArray[np.uint32]]:
-        """Return `why` of each class as of now; nothing that is kept changes."""
+        """Return `why` of each class at the present time; no stored state changes."""
         if not classes:
             return []
         known = [self.racks.aggregator(class_id) is not None for class_id in classes]
@@ -332,7 +332,7 @@ class ClassArcs(Columns):
         return whys
 
     def cursors(self, classes: Ints) -> Ints:
-        """Return the values of `Inventory.clock` up to which classes are up to date, 0 for one that never was."""
+        """Return the value of `Inventory.clock` up to which each class is up to date, 0 before its first refresh."""
         cursors: Ints = self._cursor[classes]
         return cursors
 
@@ -347,7 +347,7 @@ class ClassArcs(Columns):
     # -- for tests ----------------------------------------------------------------------------------------------
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         c, r = np.nonzero(self._arc >= 0)
         gates = self._gate[c, r]
         tails = np.where(gates >= 0, gates, self.racks.nodes(c, self.racks.of[r]))

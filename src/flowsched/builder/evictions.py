@@ -1,4 +1,4 @@
-"""Arcs of one round by which a class enters machines where other tasks would have to stop.
+"""Arcs of one round by which a class enters machines where other tasks must stop first.
 
 ::
 
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 class EvictionArcs:
-    """Offers to make room, and the machines that refused to.
+    """Offers to make room, and the machines that refuse to.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class EvictionArcs:
     offers : dict of (int, int) to int
         Arcs by class and row.
     refused : dict of int to dict of int
-        By class, rows where no task makes room for it in this round.
+        Rows where no task makes room in this round, by class.
     """
 
     def __init__(self, batch: NetworkBatch, classes: ClassArcs) -> None:
@@ -44,11 +44,11 @@ class EvictionArcs:
         self.offers: dict[tuple[int, int], int] = {}
 
     def worth_asking(self, classes: list[int], policy: Policy) -> dict[int, Ints]:
-        """Return, by class, machines without room that have not refused; see `ClassArcs.worth_asking`."""
+        """Return machines without room that have not refused, by class; see `ClassArcs.worth_asking`."""
         return self.classes.worth_asking(classes, policy, self.refused)
 
     def offer(self, class_id: int, rows: Ints, cost: Ints) -> None:
-        """Let one task of the class onto each of these machines at that cost, while others make room."""
+        """Offer one task of the class each of these machines at that cost, while others make room."""
         tail = self.classes.racks.aggregator(class_id)
         assert tail is not None
         heads = self.classes.machines.node[rows]
@@ -56,7 +56,7 @@ class EvictionArcs:
         self.offers.update(zip(((class_id, row) for row in rows.tolist()), arcs.tolist(), strict=True))
 
     def withdraw(self) -> None:
-        """Remove all offers, of which there are some."""
+        """Remove all offers; at least one exists."""
         self.batch.remove_arcs(list(self.offers.values()))
         self.offers.clear()
 
@@ -70,7 +70,7 @@ class EvictionArcs:
             self.refused.setdefault(class_id, {})[row] = None
 
     def refuse(self, class_id: int, row: int) -> None:
-        """Let no task of that machine make room for the class in this round."""
+        """Exclude the machine from making room for the class in this round."""
         self.refused.setdefault(class_id, {})[row] = None
         arc = self.offers.pop((class_id, row), None)
         if arc is not None:
@@ -88,7 +88,7 @@ class EvictionArcs:
         self.refused.clear()
 
     def flows(self) -> dict[int, list[int]]:
-        """Return, by class, rows where the flow takes an offer."""
+        """Return the rows where the flow takes an offer, by class."""
         taken: dict[int, list[int]] = {}
         flow = self.batch.flow(np.array(list(self.offers.values()), np.int64))
         for (class_id, row), units in zip(self.offers, flow.tolist(), strict=True):
@@ -97,7 +97,7 @@ class EvictionArcs:
         return taken
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         offers = np.array(list(self.offers), np.int64).reshape(-1, 2)
         tails = [self.classes.racks.aggregator(class_id) for class_id in offers[:, 0].tolist()]
         heads = self.classes.machines.node[offers[:, 1]]

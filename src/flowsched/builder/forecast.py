@@ -1,8 +1,8 @@
-"""When tasks that must start together have room, by the ends that are expected of running tasks.
+"""Times at which tasks that must start together have room, from the expected ends of running tasks.
 
-Amounts have one column more than there are resources: the last one is the slots.  Devices are looked at one by one.  What
-limits besides resources say is known for now: it counts for a machine until a task ends there.  After that, labels, the size of
-the machine and the limits that a class sets itself (`Task.apart`, `Task.apart_in_rack`) count.
+Amounts have one column for each resource and a last one for slots.  Devices are checked one by one.  The answers of
+limits other than resources are known for the present only: they count for a machine until a task ends there.  After
+that, labels, the size of the machine and the limits of the class itself (`Task.apart`, `Task.apart_in_rack`) count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Forecast", "Plan", "amounts", "asked", "classes_of", "ends", "fits_i
 
 Ints = NDArray[np.int64]
 Plan = dict[int, dict[TaskClass, int]]
-"""By row, how many tasks of each class."""
+"""Number of tasks by row and class."""
 
 
 def together(job: JobRecord) -> list[TaskRecord]:
@@ -34,7 +34,7 @@ def together(job: JobRecord) -> list[TaskRecord]:
 
 
 def classes_of(tasks: Sequence[TaskRecord]) -> list[tuple[TaskClass, list[TaskRecord]]]:
-    """Return the tasks of each class, those of the largest tasks first."""
+    """Return the tasks of each class, the classes with the largest tasks first."""
     found: dict[TaskClass, list[TaskRecord]] = {}
     for task in tasks:
         found.setdefault(task.group.cls, []).append(task)
@@ -47,27 +47,27 @@ def asked(cls: TaskClass) -> Ints:
 
 
 def amounts(tasks: Mapping[TaskClass, int]) -> Ints:
-    """Return the amounts that so many tasks of each class take."""
+    """Return the sum of the amounts of these numbers of tasks."""
     total: Ints = sum((count * asked(cls) for cls, count in tasks.items()), np.zeros(1, np.int64))
     return total
 
 
 def fits_in(demand: Ints, free: Ints) -> Ints:
-    """Return how many times a demand fits into amounts; shape of `free` without its last axis."""
+    """Return the number of times that a demand fits into amounts; shape of `free` without its last axis."""
     asks = np.flatnonzero(demand > 0)
     fits: Ints = np.maximum((free[..., asks] // demand[asks]).min(axis=-1), 0)
     return fits
 
 
 def ends(cluster: Cluster, tasks: Ints, now: float) -> NDArray[np.float64]:
-    """Return when running tasks (by index) are expected to end; one beyond its estimate takes as long again as it has taken."""
+    """Return the expected ends of running tasks (by index); past its estimate, a run is expected to double its present age."""
     end, since = cluster.inventory.tasks.end[tasks], cluster.inventory.tasks.since[tasks]
     expected: NDArray[np.float64] = np.where(end <= now, 2 * now - since, end)
     return expected
 
 
 class Forecast:
-    """Free amounts of the machines, now and as running tasks end.
+    """Free amounts of the machines, now and at the ends of running tasks.
 
     Parameters
     ----------
@@ -93,32 +93,32 @@ class Forecast:
         self._devices: tuple[NDArray[np.float64], Ints, Ints, Ints] | None = None
 
     def close(self, rows: Iterable[int]) -> None:
-        """Count on these machines no more."""
+        """Exclude these machines."""
         self.able[list(rows)] = False
 
     def take(self, plan: Plan) -> None:
-        """Take what is kept for others, from now on."""
+        """Subtract the amounts kept for others."""
         for row, tasks in plan.items():
             self.free[row] -= amounts(tasks)
 
     def still(self, plan: Plan, until: float) -> bool:
-        """Return whether there will be that much room by then, devices apart, if runs that have outlasted their estimates end in time."""
+        """Return True if the plan will have room by then, devices apart, if runs past their estimates end in time."""
         free, gone = self.free.copy(), (self._end <= until) | self._late
         np.add.at(free, self._row[gone], self._gives[gone])
         return all(self.able[row] and (free[row] >= amounts(tasks)).all() for row, tasks in plan.items())
 
     def fits(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> bool:
-        """Return whether so many tasks of each class fit now, if `room` is how many of each class alone would."""
+        """Return True if these numbers of tasks fit together now; `room` has the numbers of each class that fit alone."""
         return self._spread(wanted, room, 0) is not None
 
     def earliest(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints) -> tuple[float, Plan] | None:
-        """Return when so many tasks of each class fit for the first time, and where; None if that is unknown.
+        """Return the first time at which these numbers of tasks fit, and their places; None if that is unknown.
 
         Parameters
         ----------
         wanted : sequence of (TaskClass, int)
         room : ndarray of int64, shape (classes, rows)
-            How many of each class each machine could take now, as `Reservations.room` has it.
+            Number of tasks of each class that each machine can take now, see `Reservations.room`.
         """
         found = self._spread(wanted, room, 0)
         if found is not None:
@@ -138,7 +138,7 @@ class Forecast:
         return float(times[high]), found
 
     def when_empty(self, wanted: Sequence[tuple[TaskClass, int]], kept: Iterable[Plan], rows: Ints) -> Plan | None:
-        """Return where so many tasks of each class fit if no other task runs, on the machines that lack least first.
+        """Return places for these numbers of tasks if no other task runs, on the machines that lack least first.
 
         Parameters
         ----------
@@ -174,9 +174,9 @@ class Forecast:
     # -- where tasks go -----------------------------------------------------------------------------------------
 
     def _spread(self, wanted: Sequence[tuple[TaskClass, int]], room: Ints, gone: int) -> Plan | None:
-        """Return where tasks fit once so many running tasks have ended; None where they do not fit.
+        """Return places for tasks after the first `gone` ends of running tasks; None if they do not fit.
 
-        Room that is not there yet is taken first: that leaves more for others until then.
+        Future room is taken first, which leaves more present room for others.
         """
         free = self.free.copy()
         np.add.at(free, self._row[:gone], self._gives[:gone])
@@ -200,7 +200,7 @@ class Forecast:
         return int(cls.demand[g]) if g >= 0 else 0
 
     def _by_amounts(self, cls: TaskClass, free: Ints, devices: Ints | None, able: NDArray[np.bool_]) -> Ints:
-        """Return how many tasks of a class fit, by amounts, devices, labels, and the limits that it sets itself."""
+        """Return the number of tasks of a class that fit by amounts, devices, labels and the limits of the class itself."""
         inventory = self.cluster.inventory
         fits = fits_in(asked(cls), free)
         share = self._share(cls)
@@ -218,7 +218,7 @@ class Forecast:
         return np.minimum(fits, min(on_machine, in_rack)) if min(on_machine, in_rack) < MANY else fits
 
     def _beside(self, cls: TaskClass, fits: Ints, taken: Plan) -> Ints:
-        """Return how many of a class fit beside the tasks of other classes that are to start with them."""
+        """Return the number of tasks of a class that fit next to tasks of other classes that start with them."""
         affinity = self.cluster.inventory.affinity
         for row, tasks in taken.items() if affinity.heeds(cls.index) else ():
             for other, count in tasks.items():
@@ -226,7 +226,7 @@ class Forecast:
         return fits
 
     def _in_racks(self, cls: TaskClass, fits: Ints, sent: Ints | None = None) -> Ints:
-        """Return how many of a class fit if no rack gets more than the class says, after those that are sent."""
+        """Return the number of tasks of a class that fit by its limit per rack, after those already sent."""
         affinity = self.cluster.inventory.affinity
         _, in_rack = affinity.limits_of(cls.index)
         if in_rack == MANY:
@@ -250,7 +250,7 @@ class Forecast:
                 take_devices(devices[row], share, count)
 
     def _devices_free(self, gone: int) -> Ints:
-        """Return what is free of each device once so many running tasks have ended."""
+        """Return the free part of each device after the first `gone` ends of running tasks."""
         inventory = self.cluster.inventory
         if self._devices is None:
             found = [
@@ -270,15 +270,15 @@ class Forecast:
 
 
 def _filled(count: int, room: Ints) -> Ints:
-    """Return how many of `count` tasks go to each machine if the first ones take what they can."""
+    """Return the number of `count` tasks that go to each machine if the first machines are filled first."""
     filled: Ints = np.clip(count - (np.cumsum(room) - room), 0, room)
     return filled
 
 
 def take_devices(free: Ints, share: int, count: int) -> bool:
-    """Take devices of one machine for so many tasks as these would start, one after the other; return whether all have them."""
+    """Take devices of one machine for `count` tasks, one after the other; return True if all tasks get theirs."""
     each = 1
-    if share >= MICRO:  # whole ones all at once
+    if share >= MICRO:  # whole devices are taken together
         share, each, count = MICRO, count * (share // MICRO), 1
     for _ in range(count):
         picked = pick_devices(free.tolist(), share, each)

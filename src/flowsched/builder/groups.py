@@ -3,8 +3,8 @@
 ::
 
           wait
-    g ----------> U_job          cost: by priority, and by the time that the group's oldest task has waited
-     `--> X_c, or E_g            capacity: tasks of g that wait and may start, by quotas too
+    g ----------> U_job          cost: by priority, and by the waiting time of the group's oldest task
+     `--> X_c, or E_g            capacity: tasks of g that wait and may start, also by quotas
 
 A group supplies its tasks, waiting and running.
 """
@@ -32,7 +32,7 @@ __all__ = ["GroupNode", "GroupNodes"]
 
 @dataclass(slots=True)
 class GroupNode:
-    """Mirror of what the network has of a group.
+    """Mirror of a group's part of the network.
 
     Attributes
     ----------
@@ -88,20 +88,20 @@ class GroupNodes:
         self.nodes: dict[Group, GroupNode] = {}
         self.job_nodes: dict[JobRecord, int] = {}
         self._groups_of: dict[JobRecord, int] = {}
-        """The number of groups of each job."""
+        """Number of groups of each job."""
         self._levels: dict[int, int] = {}
-        """Number of groups by priority; none is 0."""
+        """Number of groups by priority; never 0."""
         self._level_cost: dict[int, int] = {}
-        """Cost of waiting by priority, beside that by age; of at least the priorities in `_levels`."""
+        """Cost of waiting by priority, without the part by age; has at least the priorities in `_levels`."""
         self._serials: dict[int, Group] = {}
-        """The groups by serial."""
+        """Groups by serial."""
         self._due: list[tuple[float, int]] = []
-        """Heap of ends of age buckets, each with the serial of a group; an entry counts while it is the `due` of its node."""
+        """Heap of ends of age buckets with serials of groups; an entry is valid while it equals the `due` of the group's node."""
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
-        """Add new groups, of jobs in `job_nodes`; return True if one has a priority without a cost: `relevel` must follow.
+        """Add new groups, of jobs in `job_nodes`; return True if a priority has no cost yet: `relevel` must follow.
 
         Parameters
         ----------
@@ -139,15 +139,15 @@ class GroupNodes:
 
     @property
     def levels(self) -> list[int]:
-        """Priorities that have a cost: those in use, and some that were."""
+        """Priorities that have a cost: all that are in use, and some former ones."""
         return sorted(self._level_cost)
 
     def set_levels(self, levels: Sequence[int], policy: Policy) -> None:
-        """Give costs to these priorities."""
+        """Set costs for these priorities."""
         self._level_cost = policy.levels(levels)
 
     def relevel(self, policy: Policy, urged: Collection[Group]) -> None:
-        """Give costs to the priorities in use: one is new, and the costs of strict ones depend on the others."""
+        """Set the costs of the priorities in use after a new one has come; costs of strict priorities depend on each other."""
         self._level_cost = policy.levels(list(self._levels))
         for group, node in self.nodes.items():
             if node.bucket >= 0:
@@ -158,7 +158,7 @@ class GroupNodes:
         self._level_cost = policy.levels(list(self._levels))
 
     def forget_costs(self) -> None:
-        """Look at the age of every group in the next update."""
+        """Check the age of every group in the next update."""
         for group, node in self.nodes.items():
             node.bucket = -1
             self._set_due(node, -inf, group)
@@ -168,11 +168,11 @@ class GroupNodes:
         return policy.waiting.buckets if group in urged else self.nodes[group].bucket
 
     def bearable_cost(self, cls: TaskClass, policy: Policy) -> int:
-        """Return the cost that a task of the class bears rather than wait, whatever the ages of all concerned."""
+        """Return the cost at which a task of the class still runs rather than waits, at any ages of the tasks concerned."""
         return self._level_cost[cls.priority] + policy.wait(0) - policy.wait(policy.waiting.buckets)
 
     def wait_costs(self, policy: Policy) -> NDArray[np.int64]:
-        """Return the cost of waiting for a task that has just begun to, by class."""
+        """Return the cost of waiting for a task that has just begun to wait, by class."""
         priority = self.cluster.inventory.priority
         cost = np.full(len(priority), policy.wait(0), np.int64)
         for level, extra in self._level_cost.items():
@@ -187,7 +187,7 @@ class GroupNodes:
         return self._due[0][0] if self._due else inf
 
     def wake_at(self, due: float, group: Group) -> None:
-        """Let `due` be no later than that."""
+        """Lower `due` to at most this time."""
         heapq.heappush(self._due, (due, group.serial))
 
     def update(
@@ -234,7 +234,7 @@ class GroupNodes:
             heapq.heappush(self._due, (due, group.serial))
 
     def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
-        """Set the cost of waiting by the time that the oldest task has waited."""
+        """Set the cost of waiting by the waiting time of the oldest task."""
         bucket, due = 0, inf
         waiting = group.waiting
         if waiting:
@@ -267,14 +267,14 @@ class GroupNodes:
     # -- within a round -----------------------------------------------------------------------------------------
 
     def close(self, group: Group) -> None:
-        """Let no task of the group start; nothing is done for a new one, which comes closed."""
+        """Keep the tasks of the group from starting; a new group comes closed."""
         node = self.nodes.get(group)
         if node is not None:
             node.waiting = 0
             self.batch.set_capacity(node.run, 0)
 
     def open(self, group: Group, quotas: QuotaAccounts | None = None) -> None:
-        """Let all waiting tasks of the group start; with quotas, the next update says how many."""
+        """Allow all waiting tasks of the group to start; with quotas, the next update limits their number."""
         node = self.nodes.get(group)
         if node is not None:
             node.waiting = len(group.waiting)
@@ -283,7 +283,7 @@ class GroupNodes:
             self.batch.set_capacity(node.run, node.waiting)
 
     def reprice(self, group: Group, policy: Policy, urged: Collection[Group]) -> None:
-        """Set the cost of waiting anew, after the group has been urged or is urged no longer."""
+        """Set the cost of waiting again, after the group's urgency has changed."""
         node = self.nodes.get(group)
         if node is not None:
             self._set_cost(group, node, policy, urged)
@@ -301,7 +301,7 @@ class GroupNodes:
         Parameters
         ----------
         arcs : ndarray of int64, shape (2 * groups,)
-            By which tasks of each group run and wait, in turns.
+            Arcs by which tasks of each group run and wait, in turns.
         resolution : int
             Cost of a whole load, the unit of the result.
         """
@@ -310,7 +310,7 @@ class GroupNodes:
         return prices
 
     def kept_arcs(self, entry: Callable[[Group], int]) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends.
+        """Yield the arcs kept by this part, with their ends.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Tasks of every job, as claimants count them: waiting ones, infeasible ones, and the resources they ask for.
+"""Tasks of every job as claimants count them: waiting tasks, infeasible tasks, and their demands.
 
 A waiting task that no machine could run even if it were empty is *infeasible*, and so are those of a gang that has
 been left out.  They claim nothing: counted like the others they would make the mean task larger than it is and take a
@@ -36,7 +36,7 @@ class JobCounts(Columns):
     Attributes
     ----------
     waived : dict of Group to int
-        So many of their waiting tasks claim at most, whatever their class.
+        Largest number of waiting tasks of the group that claim, whatever their class.
     """
 
     tasks: Ints = column("jobs")
@@ -61,7 +61,7 @@ class JobCounts(Columns):
         return self.tasks[jobs] - self.waiting[jobs]
 
     def look(self, roomy: Collection[int] | None = None) -> list[TaskClass]:
-        """Find out for which classes there are machines; return those whose answer has changed since the last call.
+        """Determine the classes that some machine can run; return those whose answer has changed since the last call.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class JobCounts(Columns):
             Classes, by index, that may be feasible at all.
         """
         inventory = self.cluster.inventory
-        # A fit rule may let in what asks for more than there is.
+        # A fit rule may admit tasks that ask for more than the capacity.
         hope = inventory.somewhere() if inventory.rule is None else np.ones(len(inventory.demand), np.bool_)
         if roomy is not None:
             among = np.zeros(len(hope), np.bool_)
@@ -117,7 +117,7 @@ class JobCounts(Columns):
         total : function
             Sums numbers of jobs by claimant.
         aside : collection of hashable
-            Claimants that claim no more than what runs.
+            Claimants that claim no more than their running tasks.
         """
         tasks, running = total(self.tasks - self.infeasible), total(self.tasks - self.waiting)
         demand, held = total(self.demand), total(self.held)
@@ -135,7 +135,7 @@ class JobCounts(Columns):
         return replace(claims, units=claims.together())
 
     def narrowed(self, claims: Claims, share: Ints, total: Callable[[NDArray[Any]], NDArray[Any]]) -> Claims:
-        """Return the same claims, where the tasks that start next are those that these shares of the jobs let start."""
+        """Return the same claims, with the tasks that these shares of the jobs let start as the next ones."""
         running = self.tasks - self.waiting
         could = self.tasks - self.infeasible - running
         some = np.clip(share[: len(running)] - running, 0, could)
@@ -148,7 +148,7 @@ class JobCounts(Columns):
         return replace(claims, further=further)
 
     def capacity(self) -> tuple[Floats, int]:
-        """Return the capacity of all usable machines, and their slots."""
+        """Return the capacity and the slots of all usable machines."""
         inventory = self.cluster.inventory
         usable = inventory.usable[: inventory.rows]
         capacity = usable.astype(np.float64) @ inventory.capacity[: inventory.rows].astype(np.float64)

@@ -37,18 +37,18 @@ class LadderPosition:
         self._claimant = claimant
         self._running = running
         self._edges = edges
-        self._asked: dict[int, list[int]] = {}  # of many claimants, few have tasks that may start
+        self._asked: dict[int, list[int]] = {}  # few of many claimants have tasks that may start
 
     def of(self, group: Group) -> int:
         """Return the claimant of the tasks of a group."""
         return self._claimant(group.job)
 
     def rung(self, claimant: int) -> int:
-        """Return the rung on which the next task that starts would stand."""
+        """Return the rung of the next task that starts."""
         return bisect_right(self._begins(claimant), self._running[claimant])
 
     def left(self, claimant: int) -> int | None:
-        """Return how many more tasks would stand on that rung; None without limit."""
+        """Return the number of further tasks on that rung; None without limit."""
         rung, edges = self.rung(claimant), self._begins(claimant)
         return edges[rung] - self._running[claimant] if rung < len(edges) else None
 
@@ -59,7 +59,7 @@ class LadderPosition:
         return edges
 
     def start(self, claimant: int, tasks: int) -> None:
-        """Count that many more running tasks."""
+        """Count more running tasks."""
         self._running[claimant] += tasks
 
     def lowest(self, proposals: Sequence[ClassFlow]) -> list[ClassFlow]:

@@ -10,11 +10,11 @@ They are the preference arcs of "Quincy: Fair Scheduling for Distributed Computi
                   `------------------------------------->  N_c,M -----'
 
 A group whose tasks have data enters by a node of its own, E_g (capacity: its waiting tasks).  The arc to the class's
-aggregator costs what holds anywhere.  The arcs to a rack and to a machine cost the worst case below them.  There are
-arcs only to what holds a fair part of the data, so a group has a few whatever the size of the cluster.  The gate
-N_c,M stands before a machine that some group of the class prefers, so that the load, and the limit to how many fit,
-hold for tasks that come by the rack as well.  Everything here is fixed until a machine that holds data comes, goes or
-moves.
+aggregator has the cost of an arbitrary machine.  The arcs to a rack and to a machine have the worst cost below them.
+Only racks and machines with a considerable part of the data get arcs, so a group has a few whatever the size of the
+cluster.  The gate N_c,M stands before a machine that some group of the class prefers.  Therefore the load, and the
+limit of tasks that fit, also apply to tasks that come through the rack.  Everything here is fixed until a machine that
+holds data comes, goes or
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Entry:
     arcs : ndarray of int64
         Arcs to the racks, then those to the machines.
     heads : ndarray of int64
-        Nodes where these end.
+        Nodes where the arcs end.
     racks, rows : list of (int, int)
         Rack or row, and cost, in the order of `arcs`.
     """
@@ -97,11 +97,11 @@ class LocalityArcs:
         self.racks = racks
         self.classes = classes
         self.entries: dict[Group, Entry] = {}
-        """Exactly the groups that have data."""
+        """Entries by group; has exactly the groups with data."""
         self._holding: dict[Hashable, dict[Group, None]] = {}
-        """Groups by machine that holds some of their data, whether or not the machine is there."""
+        """Groups by machine that holds some of their data, even if the machine is not in the cluster."""
         self._at: dict[int, Hashable] = {}
-        """Machine by row, where it holds data: still known when it has gone."""
+        """Machine by row, for machines that hold data; kept after the machine has gone."""
         self.stale: dict[Group, None] = {}
         """Groups whose arcs the next update renews."""
 
@@ -129,7 +129,7 @@ class LocalityArcs:
         return [entry.node]
 
     def machines_change(self, gone: Iterable[int], new: Iterable[int]) -> None:
-        """Remove the arcs that hang on machines which go, come or change their rack, before `ClassArcs` hears of it."""
+        """Remove the arcs at machines that go, come or change their rack, before `ClassArcs` is updated."""
         if not self.entries:
             return
         machines = [self._at.pop(row) for row in gone if row in self._at]
@@ -143,7 +143,7 @@ class LocalityArcs:
         self.stale.update(dict.fromkeys(self.entries))
 
     def update(self, policy: Policy) -> None:
-        """Renew the arcs of groups that are new or whose data moved."""
+        """Renew the arcs of new groups and of groups whose data moved."""
         stale, self.stale = list(self.stale), {}
         self._cut_off(stale)
         for group in stale:
@@ -206,13 +206,13 @@ class LocalityArcs:
             entry.arcs, entry.heads, entry.racks, entry.rows = np.zeros(0, np.int64), np.zeros(0, np.int64), [], []
 
     def entry(self, group: Group) -> int | None:
-        """Return the group's entry node, if it has data."""
+        """Return the group's entry node, None for a group without data."""
         return self.entries[group].node if group in self.entries else None
 
     def flows(self) -> dict[Group, Near]:
         """Return the flow from the groups that have data and waiting tasks."""
         waiting, entries = self.cluster.waiting, self.entries
-        if sum(map(len, waiting.values())) < len(entries):  # nearly always: most groups with data run
+        if sum(map(len, waiting.values())) < len(entries):  # the usual case: most groups with data run
             mine = [(group, entries[group]) for groups in waiting.values() for group in groups if group in entries]
         else:
             mine = [(group, entry) for group, entry in entries.items() if group.waiting]
@@ -230,7 +230,7 @@ class LocalityArcs:
         return found
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         for group, entry in self.entries.items():
             heads = np.array([self.racks.aggregator(group.cls.index), *entry.heads.tolist()], np.int64)
             arcs = np.array([entry.far, *entry.arcs.tolist()], np.int64)

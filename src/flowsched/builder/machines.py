@@ -2,7 +2,7 @@
 
 ::
 
-    M --0--> S        capacity: the machine's slots, or what runs there where that is more
+    M --0--> S        capacity: the machine's slots, or its running tasks if they are more
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MachineArcs(Columns):
 
     @property
     def room(self) -> int:
-        """All rows that there is room for are below it."""
+        """Number of rows for which the arrays have room."""
         return len(self.node)
 
     def knows(self, row: int) -> bool:
@@ -77,14 +77,14 @@ class MachineArcs(Columns):
         return nodes
 
     def forget_costs(self) -> None:
-        """Look at every machine in the next update."""
+        """Check every machine in the next update."""
         self._seen = 0
 
     def update(self, one_more: bool) -> None:
-        """Send the slots of machines where they changed: all of them, or one more than are taken."""
+        """Send changed slots of machines: all of them, or one more than are taken."""
         inventory = self.cluster.inventory
         if not one_more and inventory.arranged <= self._seen:
-            return  # slots are as they were
+            return  # slots are unchanged
         rows = inventory.changed_since(self._seen)
         self._seen = inventory.clock
         limits = _limits(np.maximum(inventory.slots[rows], inventory.running[rows]))
@@ -96,7 +96,7 @@ class MachineArcs(Columns):
             self.batch.set_capacities(self._arc[rows[other]], limits[other])
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         rows = np.flatnonzero(self._arc >= 0)
         yield self._arc[rows], self.node[rows], np.full(len(rows), self.sink)
 

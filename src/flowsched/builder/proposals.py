@@ -17,19 +17,19 @@ class ClassFlow:
     ----------
     cls : TaskClass
     groups : list of (Group, int)
-        Groups, and tasks of each that start anywhere.
+        Groups, and the number of tasks of each that may start anywhere.
     rows : list of (int, int)
-        Machines, and how many of these tasks each takes.
+        Machines, and the number of these tasks that each takes.
     near : list of (Group, int, int, int)
-        Group, machine, how many more tasks start there since their data is near, and the cost of the distance.
+        Group, machine, number of further tasks that start there near their data, and the cost of the distance.
     displacing : list of int
-        Machines that take one more task each, if others make room.
+        Machines that take one more task each if others make room.
     standing : (int, int)
         Priority and age: of two proposals for one machine, the one of lower standing goes first at any cost.
     size : float
-        Largest part of any resource of the whole cluster that a task takes; 0 for a proposal that is alone.
+        Largest part of any resource of the whole cluster that a task takes; 0 for a single proposal.
     rank : int
-        Orders proposals of one standing and size as `TaskClass.rank` does; 0 for a proposal that is alone.
+        Order of proposals of one standing and size, like `TaskClass.rank`; 0 for a single proposal.
     """
 
     cls: TaskClass

@@ -1,9 +1,9 @@
-"""Waiting tasks by class, for readers that pay for what changed.
+"""Waiting tasks by class, kept so that the cost of a read depends on the changes.
 
 The groups of a class stand in *slots*, in the order of `Cluster.waiting`; a group that comes takes a new slot at the end, and
-a slot that a group has left stays empty until half of them are.  What is told of all groups at once is kept by slot in
-columns, or in blocks of slots that are made again where one of theirs has changed.  A round works on groups one by one only where
-they have changed since the last look.
+a slot that a group has left stays empty until half of them are.  Data of all groups is kept by slot, in columns or in
+blocks of slots; a block is made again after one of its groups has changed.  A round handles single groups only if they
+have changed since the last `refresh`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["ClassQueue", "Heads", "QueuedTasks", "Queues", "is_alone", "is_plain
 Ints = NDArray[np.int64]
 
 _BLOCK = 128
-"""Slots of a block."""
+"""Number of slots in a block."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedTasks:
-    """Tasks of a queue, for those who outlast it.
+    """Tasks of a queue, for readers that keep them after the queue changes.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class QueuedTasks:
 
     @property
     def ids(self) -> tuple[Hashable, ...]:
-        """The tasks."""
+        """Ids of the tasks."""
         return tuple(chain.from_iterable(chain.from_iterable(self.blocks)))
 
 
@@ -64,18 +64,18 @@ class ClassQueue:
     Parameters
     ----------
     cls : TaskClass
-        One of which tasks wait.
+        Has waiting tasks.
     cluster : Cluster
     nodes : GroupNodes
 
     Attributes
     ----------
     changed : dict of Group to bool
-        See `Transitions.queues`; all else here is as of the last `refresh`.
+        See `Transitions.queues`; all other attributes are as of the last `refresh`.
     plain : bool
-        True if all groups are, see `is_plain`.
-    told : QueuedTasks or None
-        `tasks`, if they have been looked at since the last `refresh`.
+        True if all groups are plain, see `is_plain`.
+    cached : QueuedTasks or None
+        Result of `tasks` since the last `refresh`.
     """
 
     def __init__(self, cls: TaskClass, cluster: Cluster, nodes: GroupNodes) -> None:
@@ -85,26 +85,26 @@ class ClassQueue:
         self._slots: list[Group | None] = []
         self._slot_of: dict[Group, int] = {}
         self._sizes, self._turns, self._arcs = array("q"), array("q"), array("q")
-        """By slot: waiting tasks, 0 for an empty slot; the turn of the first; the two arcs of the group's node."""
+        """By slot: number of waiting tasks, 0 for an empty slot; turn of the first task; the two arcs of the group's node."""
         self._since = array("d")
-        """By slot: when the first one began to wait, infinite for an empty slot."""
+        """By slot: time at which the first task began to wait, infinite for an empty slot."""
         self._ids: list[tuple[Hashable, ...]] = []
-        """Tasks by slot, but for those in `_stale`."""
+        """Tasks by slot; out of date for slots in `_stale`."""
         self._stale: dict[int, None] = {}
         self._blocks: list[tuple[tuple[Hashable, ...], ...] | None] = []
-        """The same by block; None where a group of the block has changed."""
+        """Tasks by block; None if a group of the block has changed."""
         self.plain = True
         self._odd: dict[Group, None] = {}
         """Groups that are not plain."""
         self._order: list[int] | None = None
         """Slots by the turn of their group's first task."""
         self._ahead = 0, -1
-        """Slot of the first task's group, and how many of its tasks are known to be in front of all others; -1 if unknown."""
-        self.told: QueuedTasks | None = None
-        self._arcs_told: Ints | None = None
+        """Slot of the first task's group, and the number of its tasks known to be before all others; -1 if unknown."""
+        self.cached: QueuedTasks | None = None
+        self._arcs_cached: Ints | None = None
 
     def refresh(self) -> None:
-        """Bring what is kept up to date."""
+        """Apply the changed groups."""
         for group, entered in self.changed.items():
             slot = self._slot_of.get(group)
             if slot is not None and (entered or not group.waiting):
@@ -115,12 +115,12 @@ class ClassQueue:
                 node = self._nodes[group]
                 first = group.waiting[0]
                 self._sizes[slot], self._turns[slot] = len(group.waiting), first.turn
-                self._since[slot] = inf if first.since is None else first.since  # rounds date tasks first
+                self._since[slot] = inf if first.since is None else first.since  # a round sets dates first
                 self._arcs[2 * slot], self._arcs[2 * slot + 1] = node.run, node.wait
                 self._stale[slot] = self._blocks[slot // _BLOCK] = None
         if len(self._slots) > 2 * len(self._slot_of) + _BLOCK:
             self._close_ranks()
-        self._order = self.told = self._arcs_told = None
+        self._order = self.cached = self._arcs_cached = None
         self._ahead = 0, -1
         self.changed.clear()
 
@@ -153,7 +153,7 @@ class ClassQueue:
         self._stale.clear()
 
     def _close_ranks(self) -> None:
-        """Give up the empty slots."""
+        """Remove the empty slots."""
         self._freshen()
         full = self._full()
         sizes, turns, arcs = self._columns()
@@ -166,12 +166,12 @@ class ClassQueue:
         self._since = array("d", [since for since in self._since if since < inf])
 
     def _columns(self) -> tuple[Ints, Ints, Ints]:
-        """Return sizes, turns and arcs by slot, to be read at once: a slot more moves them."""
+        """Return sizes, turns and arcs by slot, to be read at once: a new slot moves the arrays."""
         sizes, turns, arcs = (np.frombuffer(column, np.int64) for column in (self._sizes, self._turns, self._arcs))
         return sizes, turns, arcs.reshape(-1, 2)
 
     def _full(self) -> Ints | slice:
-        """Return the slots that are not empty."""
+        """Return the slots in use."""
         if len(self._slot_of) == len(self._slots):
             return slice(None)
         return np.flatnonzero(np.frombuffer(self._sizes, np.int64))
@@ -184,29 +184,29 @@ class ClassQueue:
     @property
     def tasks(self) -> QueuedTasks:
         """The tasks."""
-        if self.told is None:
+        if self.cached is None:
             self._freshen()
             for i, block in enumerate(self._blocks):
                 if block is None:
                     self._blocks[i] = tuple(self._ids[i * _BLOCK : (i + 1) * _BLOCK])
             sizes = np.array(self._sizes)[self._full()]
-            self.told = QueuedTasks(
+            self.cached = QueuedTasks(
                 self.cls,
                 sum(self._sizes),
                 cast("tuple[tuple[tuple[Hashable, ...], ...], ...]", tuple(self._blocks)),
                 sizes,
             )
-        return self.told
+        return self.cached
 
     @property
     def arcs(self) -> Ints:
-        """The arcs by which tasks of each group run and wait, in turns; shape (2 * groups,)."""
-        if self._arcs_told is None:
-            self._arcs_told = np.array(self._arcs).reshape(-1, 2)[self._full()].ravel()
-        return self._arcs_told
+        """Arcs by which tasks of each group run and wait, in turns; shape (2 * groups,)."""
+        if self._arcs_cached is None:
+            self._arcs_cached = np.array(self._arcs).reshape(-1, 2)[self._full()].ravel()
+        return self._arcs_cached
 
     def _in_line(self) -> list[int]:
-        """Return the slots of groups by the turn of their first task."""
+        """Return the slots of groups in order of the turn of their first task."""
         if self._order is None:
             self._order = order = sorted(self._slot_of.values(), key=self._turns.__getitem__)
             if self.plain:
@@ -217,7 +217,7 @@ class ClassQueue:
 
     @property
     def first(self) -> tuple[Group, int]:
-        """The first group by turn, where all are plain, and how many of its tasks are known to be in front of all others."""
+        """The first group by turn, if all are plain, and the number of its tasks known to be before all others."""
         self._in_line()
         slot, ahead = self._ahead
         group = self._slots[slot]
@@ -226,18 +226,18 @@ class ClassQueue:
 
     @property
     def eldest(self) -> float:
-        """When the first task of any group began to wait."""
+        """Time at which the first task of any group began to wait."""
         return min(self._since)
 
     def _by_turn(self) -> Iterator[Group]:
-        """Yield the plain groups of which tasks may start, by arrival of their first tasks."""
+        """Yield the plain groups of which tasks may start, in order of arrival of their first tasks."""
         for slot in self._in_line():
             group = self._slots[slot]
             if group is not None and group not in self._odd and self._nodes[group].waiting:
                 yield group
 
     def oldest(self, count: int) -> list[tuple[Group, int]]:
-        """Return so many of the oldest tasks of plain groups that may start; they are among the heads of so many groups."""
+        """Return the oldest `count` tasks of plain groups that may start; they are in the `count` groups with the oldest first tasks."""
         if not count:
             return []
         slot, ahead = self._ahead
@@ -291,9 +291,9 @@ class Queues:
 
 
 class Heads(Columns):
-    """First tasks of classes, in columns: many classes are compared by a look at few numbers.
+    """First tasks of classes in columns, so that many classes are compared with a few operations.
 
-    An entry is made when it is asked for, and holds until a group of its class changes.
+    An entry is made on request, and is valid until a group of its class changes.
 
     Parameters
     ----------
@@ -305,15 +305,15 @@ class Heads(Columns):
     ends : ndarray of float64
         Ends of the age buckets.
     latest : float
-        The latest time of any round: groups may have an age bucket as of that one.
+        Latest time of any round so far: groups may have an age bucket as of that time.
     """
 
     times: NDArray[np.float64] = column("classes", "two", dtype=np.float64)
-    """When the first task began to wait, and when the one of its class did that has waited longest."""
+    """Waiting since: of the first task by turn, and of the task of the class that has waited longest."""
     line: Ints = column("classes", "two")
-    """Serial of the first task's job, and tasks of its group known to be in front of all others of the class.
+    """Serial of the first task's job, and the number of tasks of its group known to be before all others of the class.
 
-    The second number is 0 for an entry that does not hold.
+    The second number is 0 for an invalid entry.
     """
 
     def __init__(self, queues: Queues, waiting: WaitCost) -> None:
@@ -324,7 +324,7 @@ class Heads(Columns):
         self.latest = -inf
 
     def stir(self, groups: Iterable[Group], now: float) -> None:
-        """Let the entries of classes hold no longer: these groups of theirs have changed."""
+        """Invalidate the entries of classes after a change of these groups."""
         if now > self.latest:
             self.latest = now
         if self._used:
@@ -332,14 +332,14 @@ class Heads(Columns):
             self.line[classes[classes < len(self.line)], 1] = 0
 
     def look(self, index: Ints, classes: Mapping[int, TaskClass]) -> bool:
-        """Bring the entries of classes up to date; return False where groups of one are not plain.
+        """Bring the entries of classes up to date; return False if a class has a group that is not plain.
 
         Parameters
         ----------
         index : ndarray of int64
-            Classes of which tasks wait.
+            Classes with waiting tasks.
         classes : mapping of int to TaskClass
-            These and others by index.
+            Classes by index, at least the above.
         """
         self._used = True
         self.grow(classes=int(index.max()) + 1)
@@ -354,12 +354,12 @@ class Heads(Columns):
 
 
 def is_plain(group: Group) -> bool:
-    """Return True for a group without data and gang: its tasks cost the flow the same as others of its class and age."""
+    """Return True for a group without data and gang: its tasks have the same costs as others of its class and age."""
     return not group.data and group.job.job.gang is None
 
 
 def is_alone(groups: Collection[Group]) -> bool:
-    """Return True for one plain group: its tasks are in line without a queue."""
+    """Return True for a single plain group, whose tasks are in order without a queue."""
     if len(groups) > 1:
         return False
     (group,) = groups

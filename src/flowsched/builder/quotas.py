@@ -1,12 +1,12 @@
-"""Accounts of quotas: what the running tasks of each claimant have, and what is left for others of its tasks.
+"""Accounts of quotas: usage of each claimant's running tasks, and the rest that its other tasks may use.
 
-An account follows the numbers of tasks of groups.  So starts that are only tried count like real ones, and end with them.
+An account follows the numbers of tasks of groups.  Therefore tentative starts count like real ones, and end with them.
 
 Rules:
 
-* A run that was told to stop counts until it has stopped, also where its task is gone.
-* ``left`` is as of the last `look`, less what was taken since and more what was given back.
-* The network knows of ``told``; groups of an account for which more or less is left are `restated` in the next update.
+* A stopping run counts until it has stopped, even after its task is gone.
+* ``left`` is as of the last `look`, minus amounts taken and plus amounts given back since.
+* The network is up to date with ``sent``; groups of an account whose rest changed are `restated` in the next update.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class _Account:
     limit : tuple of (int, int)
         See `Limit`.
     used : list of int
-        What the running tasks of its groups have.
-    left, told : list of int
+        Usage of the running tasks of its groups.
+    left, sent : list of int
         See the rules of the module.
     kept : tuple of (int, list of int), optional
-        A priority, and what of `left` is kept from worse tasks: better ones wait for more of it until runs have stopped.
+        A priority, and the part of `left` kept from tasks of worse priority while tasks of this one wait for runs to stop.
     groups : dict of Group to int
-        Its groups, each with its running tasks.
+        Running tasks of each of its groups.
     """
 
     limit: Limit
     used: list[int]
     left: list[int]
-    told: tuple[list[int], tuple[int, list[int]] | None] | None = None
+    sent: tuple[list[int], tuple[int, list[int]] | None] | None = None
     kept: tuple[int, list[int]] | None = None
     groups: dict[Group, int] = field(default_factory=dict)
 
     def awaited(self, held: Sequence[int]) -> tuple[int, list[int]] | None:
-        """Return `kept`, where runs that stop hold so much."""
+        """Return `kept`, if stopping runs hold these amounts."""
         for group in sorted(filter(attrgetter("waiting"), self.groups), key=_standing):
             some = min(self.fits(group, [a + b for a, b in zip(self.left, held, strict=True)]), len(group.waiting))
             if some and not self.fits(group, self.left):
@@ -62,7 +62,7 @@ class _Account:
         return None
 
     def fits(self, group: Group, left: Iterable[int], gone: Iterable[tuple[Group, int]] = ()) -> int:
-        """Return how many tasks of a group have room in what is left, after so many of others have stopped; `UNLIMITED` without a limit."""
+        """Return the number of tasks of a group that fit into the rest after other tasks have stopped; `UNLIMITED` without a limit."""
         demand, freed = group.cls.demand.tolist(), [(other.cls.demand, count) for other, count in gone]
         needs = [
             (have + sum(int(held[d]) * count for held, count in freed), demand[d])
@@ -71,7 +71,7 @@ class _Account:
         return min((max(have, 0) // need for have, need in needs if need), default=UNLIMITED)
 
     def left_for(self, group: Group) -> list[int]:
-        """Return what is left for tasks of a group."""
+        """Return the rest that tasks of a group may use."""
         if self.kept is None or group.cls.priority <= self.kept[0]:
             return self.left
         return [left - kept for left, kept in zip(self.left, self.kept[1], strict=True)]
@@ -101,12 +101,12 @@ class QuotaAccounts:
         self._limits, self._default = quotas.limits(cluster.resources)
         self._by_user = quotas.over == "user"
         self._accounts: dict[Hashable, _Account] = {}
-        """Those of claimants with tasks that wait or run."""
+        """Accounts of claimants with waiting or running tasks."""
         self._dirty: dict[Hashable, None] = {}
-        """Accounts of which `left` may be another one by now."""
+        """Accounts whose `left` may have changed."""
         self._restated: dict[Hashable, None] = {}
         self._stopping: dict[Hashable, list[int]] = {}
-        """What runs hold that were told to stop, as of the last `look`."""
+        """Amounts held by stopping runs, as of the last `look`."""
         for job in cluster.jobs.values():
             for group in job.each_group():
                 self._note(group)
@@ -119,7 +119,7 @@ class QuotaAccounts:
     # -- world -> accounts --------------------------------------------------------------------------------------
 
     def look(self, groups: Iterable[Group] | None = None) -> None:
-        """Bring the accounts up to date: with all that has changed in the cluster, or with these groups."""
+        """Bring the accounts up to date with all changes of the cluster, or with these groups."""
         if groups is None:
             news = self._cluster.news
             groups = chain(news.removed, news.groups)
@@ -134,18 +134,18 @@ class QuotaAccounts:
             limits = zip(account.limit, account.used, held, strict=True)
             account.left = [most - used - stops for (_, most), used, stops in limits]
             account.kept = account.awaited(held) if who in stopping else None
-            if (account.left, account.kept) != account.told:
-                account.told = list(account.left), account.kept
+            if (account.left, account.kept) != account.sent:
+                account.sent = list(account.left), account.kept
                 self._restated[who] = None
         self._stopping = stopping
         self._dirty.clear()
 
     def restate(self, group: Group) -> None:
-        """Let the next update look at all groups of this one's claimant."""
+        """Mark all groups of this one's claimant for the next update."""
         self._restated[self.owner(group.job)] = None
 
     def restated(self) -> list[Group]:
-        """Return the groups of which more or fewer tasks may start than at the last call; they are in order of serials."""
+        """Return the groups whose number of tasks that may start has changed since the last call, in order of serials."""
         some = [self._accounts[who].groups for who in self._restated if who in self._accounts]
         self._restated.clear()
         return sorted(chain.from_iterable(some), key=lambda group: group.serial)
@@ -175,18 +175,18 @@ class QuotaAccounts:
             ]
 
     def _held(self) -> dict[Hashable, list[int]]:
-        """Return what runs of each claimant hold that were told to stop."""
+        """Return the amounts that stopping runs of each claimant hold."""
         held: dict[Hashable, list[int]] = {}
         for run, stop in self._cluster.stopping.items():
             task = self._cluster.tasks.get(stop.task)
             if stop.owner:
                 self._add(held, stop.owner[self._by_user], stop.demand)
-            elif task is not None and task.run >= run:  # else it is another one of that name
+            elif task is not None and task.run >= run:  # else it is another task of that name
                 self._add(held, self.owner(task.group.job), stop.demand)
         return held
 
     def _add(self, amounts: dict[Hashable, list[int]], who: Hashable, demand: Iterable[int], sign: int = 1) -> None:
-        """Add a task's demand to what claimants have, if its claimant has a quota."""
+        """Add a task's demand to its claimant's amounts, if the claimant has a quota."""
         limit = self._limits.get(who, self._default)
         if limit:
             asked = list(demand)
@@ -196,27 +196,27 @@ class QuotaAccounts:
     # -- questions ----------------------------------------------------------------------------------------------
 
     def most(self, group: Group, gone: Mapping[Group, int] = MappingProxyType({})) -> int:
-        """Return how many tasks of a group may start, if no other does; `UNLIMITED` without a limit.
+        """Return the number of tasks of a group that may start if no others do; `UNLIMITED` without a limit.
 
         Parameters
         ----------
         group : Group
         gone : mapping of Group to int
-            Tasks of its claimant that would stop before.
+            Tasks of its claimant that stop first.
         """
         account = self._accounts.get(self.owner(group.job))
         return UNLIMITED if account is None else account.fits(group, account.left_for(group), gone.items())
 
     def most_instead(self, group: Group) -> int:
-        """Return how many tasks of a group may start where all worse ones of its claimant stop."""
+        """Return the number of tasks of a group that may start if all of its claimant's tasks of worse priority stop."""
         account = self._accounts.get(self.owner(group.job))
         running = {} if account is None else account.groups
         return self.most(group, {g: n for g, n in running.items() if n and g.cls.priority > group.cls.priority})
 
     def contested(self) -> Iterator[tuple[list[Group], list[JobRecord]]]:
-        """Yield the groups of a claimant that wait and are better than others of it that run, and its running jobs.
+        """Yield a claimant's waiting groups with running ones of worse priority, and its running jobs.
 
-        A claimant of which a run stops waits for that, so that no task stops in vain.
+        A claimant waits until its stopping runs have stopped, so that no task stops in vain.
         """
         for who, account in self._accounts.items():
             running = [group for group, count in account.groups.items() if count]
@@ -226,13 +226,13 @@ class QuotaAccounts:
                 yield better, list(dict.fromkeys(group.job for group in running))
 
     def short(self, group: Group) -> list[str]:
-        """Return the resources of which too little is left for one more task of a group, or for its gang."""
+        """Return the resources that are too short for one more task of a group, or for its gang."""
         account, job = self._accounts.get(self.owner(group.job)), group.job
         if account is None:
             return []
         asked = [int(group.cls.demand[d]) for d, _ in account.limit]
         if missing := job.lacks:
-            for i, (d, _) in enumerate(account.limit):  # as many as it lacks, those that ask for least
+            for i, (d, _) in enumerate(account.limit):  # the missing tasks of least demand
                 each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
                 asked[i] = max(asked[i], sum(each[:missing]))
         names = self._cluster.resources.names
@@ -240,21 +240,21 @@ class QuotaAccounts:
         return [names[d] for (d, _), left, need in lacks if need and need > left]
 
     def blocked(self) -> dict[Group, None]:
-        """Return the groups with waiting tasks of which none may start."""
+        """Return the groups that have waiting tasks and may start none of them."""
         groups = chain.from_iterable(account.groups for account in self._accounts.values())
         return dict.fromkeys(group for group in groups if group.waiting and not self.most(group))
 
     def claiming(self, without: Mapping[Group, None], displacing: bool) -> Iterator[tuple[Group, int]]:
-        """Yield the groups of which not all waiting tasks can be run within quotas, each with the number that can.
+        """Yield the groups whose waiting tasks do not all fit within quotas, each with the number that fits.
 
-        What is left goes to the claimant's tasks by priority and arrival.
+        The rest goes to the claimant's tasks by priority and arrival.
 
         Parameters
         ----------
         without : mapping of Group
-            Groups that get nothing.
+            Groups that get none of it.
         displacing : bool
-            What worse running tasks have counts as left for better ones.
+            True if better tasks may use the amounts of worse running ones.
         """
         for account in self._accounts.values():
             left = list(account.left)
@@ -268,14 +268,14 @@ class QuotaAccounts:
                     yield group, some
 
     def exceeded(self, moves: Mapping[TaskRecord, Before], graceful: bool) -> str | None:
-        """Return a resource of which moves since the last `look` take more than a claimant had left; None if none.
+        """Return a resource of which moves since the last `look` take more than a claimant had left, or None.
 
         Parameters
         ----------
         moves : mapping of TaskRecord to Before
             Tasks that have moved.
         graceful : bool
-            What they stop goes on to count.
+            True if tasks that they stop still count.
         """
         more: dict[Hashable, list[int]] = {}
         for task, before in moves.items():
@@ -290,7 +290,7 @@ class QuotaAccounts:
         return None
 
     def overdrawn(self, group: Group, moves: Mapping[TaskRecord, Before]) -> bool:
-        """Return whether a task of a group has of what its claimant lacks if tasks that moves have stopped still count."""
+        """Return True if a task of a group uses a resource that is short while tasks stopped by moves still count."""
         stopped: dict[Hashable, list[int]] = {}
         who = self.owner(group.job)
         for task, before in moves.items():
@@ -305,17 +305,17 @@ class QuotaAccounts:
     # -- within a pass ------------------------------------------------------------------------------------------
 
     def take(self, group: Group, units: int) -> int:
-        """Take what so many tasks of a group need, or as many as fit; return their number."""
+        """Take the amounts of `units` tasks of a group, or of as many as fit; return their number."""
         some = min(units, self.most(group))
         self._change(group, some)
         return some
 
     def charge(self, group: Group) -> None:
-        """Take what one task of a group needs before its victims give theirs back."""
+        """Take the amounts of one task of a group before its victims give theirs back."""
         self._change(group, 1)
 
     def give_back(self, group: Group) -> None:
-        """Give back what one task of a group had."""
+        """Give back the amounts of one task of a group."""
         self._change(group, -1)
 
     def _change(self, group: Group, units: int) -> None:

@@ -2,10 +2,10 @@
 
 ::
 
-    X_c --load--> R_c,r     capacity: unlimited, or what the rack takes of a class that is spread over racks
+    X_c --load--> R_c,r     capacity: unlimited, or the rack's limit for a class that is spread over racks
 
-To each class a rack is a node of its own.  Machines without a rack share anonymous ones.  The load of a rack costs as much as
-`Policy.rack_load` says, by default nothing.
+Each class has its own node for each rack.  Machines without a rack share anonymous ones.  `Policy.rack_load` sets the
+cost of a rack's load, by default none.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Ints = NDArray[np.int64]
 _RACK = (1 << 32) - 1
 
 ANONYMOUS_RACK = 64
-"""Most machines of an anonymous rack."""
+"""Largest number of machines in an anonymous rack."""
 
 
 class RackArcs(Columns):
-    """Racks of the machines, aggregators of the classes, and the arcs from these to those.
+    """Racks of the machines, aggregators of the classes, and the arcs from aggregators to racks.
 
     Parameters
     ----------
@@ -46,13 +46,13 @@ class RackArcs(Columns):
     _node: Ints = column("classes", "racks", fill=-1)
     """Node of the rack to the class, -1 without one."""
     _arc: Ints = column("classes", "racks", fill=-1)
-    """Arc from the class's aggregator to that node, -1 exactly where there is no node."""
+    """Arc from the class's aggregator to that node, -1 without a node."""
     _capacity: Ints = column("classes", "racks")
     """Capacity of that arc."""
     _cost: Ints = column("classes", "racks")
     """Cost of that arc."""
     _pair: Ints = column("arcs", fill=-1)
-    """``class << 32 | rack`` of each arc that is, or once was, in `_arc`; -1 for others."""
+    """``class << 32 | rack`` of each present or former arc of `_arc`; -1 for others."""
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class RackArcs(Columns):
         self._used: bytes | None = None
         """Arcs that had flow when it was last read, ascending int64; None before that, and in images."""
         self._listed: dict[int, bytes] = {}
-        """`members` of some racks; empty in images."""
+        """Results of `members` by rack; empty in images."""
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_used": None, "_listed": {}}
@@ -104,7 +104,7 @@ class RackArcs(Columns):
         self.of[list(rows)] = found
 
     def leave(self, row: int) -> list[int]:
-        """Take a machine out of its rack; return the rack's nodes, for removal, if it was the last one there."""
+        """Take a machine out of its rack; return the rack's nodes, for removal, if the rack is now empty."""
         rack = int(self.of[row])
         self.of[row] = -1
         del self._rows[rack][row]
@@ -130,7 +130,7 @@ class RackArcs(Columns):
         self.grow(classes=max(classes, default=-1) + 1)
 
     def aggregator(self, class_id: int) -> int | None:
-        """Return the node of the class's aggregator, if it has one."""
+        """Return the node of the class's aggregator, None without one."""
         return self.aggregators.get(class_id)
 
     def aggregator_of(self, class_id: int) -> int:
@@ -144,7 +144,7 @@ class RackArcs(Columns):
         return nodes
 
     def nodes(self, classes: Ints, racks: Ints) -> Ints:
-        """Return the nodes of racks to classes; they are added where needed."""
+        """Return the nodes of racks for classes; missing ones are added."""
         missing = self._node[classes, racks] < 0
         if missing.any():
             pairs = np.unique(classes[missing] << 32 | racks[missing])
@@ -161,7 +161,7 @@ class RackArcs(Columns):
         return found
 
     def spread(self, class_id: int, rows: Ints) -> None:
-        """Bring the capacities of a class that is spread over racks up to date, for the racks of these machines."""
+        """Bring the capacities of a class that is spread over racks up to date, in the racks of these machines."""
         racks = np.unique(self.of[rows])
         for rack in racks[racks >= 0].tolist():
             room, arc = self._room(class_id, rack), int(self._arc[class_id, rack])
@@ -170,7 +170,7 @@ class RackArcs(Columns):
                 self.batch.set_capacity(arc, room)
 
     def weigh(self, policy: Policy) -> None:
-        """Bring the costs up to date with the loads of racks."""
+        """Bring the costs up to date with the load of each rack."""
         if not (policy.rack_load or self._weighed):
             return
         self._weighed = policy.rack_load > 0
@@ -182,7 +182,7 @@ class RackArcs(Columns):
         self.batch.set_costs(self._arc[c, r], cost)
 
     def loads(self) -> NDArray[np.float64]:
-        """Return the load of each rack: the mean of its machines' loads, as `LoadCost` has it, without a newcomer."""
+        """Return the load of each rack without a new task: the mean of its machines' loads, see `LoadCost`."""
         rows, inventory = np.flatnonzero(self.of >= 0), self.cluster.inventory
         capacity, slots = inventory.capacity[rows], np.maximum(inventory.slots[rows], 1)
         has = capacity > 0
@@ -196,7 +196,7 @@ class RackArcs(Columns):
         return np.clip(mean, 0.0, 1.0)
 
     def _room(self, class_id: int, rack: int) -> int:
-        """Return how many more tasks of the class a rack takes, as far as its arc can tell."""
+        """Return the number of further tasks of the class that a rack takes, within the range of its arc's capacity."""
         name, affinity = self._names.get(rack), self.cluster.inventory.affinity
         return INF if name is None or not affinity.spreads(class_id) else affinity.room_in_rack(class_id, name)
 
@@ -215,7 +215,7 @@ class RackArcs(Columns):
         return members
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         c, r = np.nonzero(self._arc >= 0)
         tails = np.array([self.aggregators[class_id] for class_id in c.tolist()], np.int64)
         yield self._arc[c, r], tails, self._node[c, r]

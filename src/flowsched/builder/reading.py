@@ -1,4 +1,4 @@
-"""The flow as proposals: tasks to start, class by class, and the machines for those near their data."""
+"""The flow as proposals: tasks to start by class, and the machines for tasks near their data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flowsched.cluster.records import Group, TaskClass
 __all__ = ["Choose", "read"]
 
 Choose = Callable[[dict[int, list[tuple[int, int]]]], list[int]]
-"""Told, by class, the machines to which the flow sends tasks, and how many, returns the classes to propose."""
+"""Function from the machines and numbers of tasks that the flow sends there, by class, to the classes to propose."""
 
 
 def read(
@@ -29,12 +29,12 @@ def read(
     Parameters
     ----------
     builder : Builder
-        As updated last, with the flow of its network.
+        Updated, with the flow of its network.
     scope : RoundScope
     changed : ndarray of int64, optional
-        Arcs whose flow may be another one than at the last call, ascending; all, by default.
+        Arcs whose flow may have changed since the last call, ascending; all, by default.
     among : callable, optional
-        See `Choose`; asked about several classes, where none is near its data, and no others make room.
+        See `Choose`; called for several classes if no task is near its data and no task makes room.
     """
     waiting = builder.cluster.waiting
     classes = builder.class_of if waiting else {}  # of the last update
@@ -62,7 +62,7 @@ def read(
         if queue is not None and class_id in anywhere:
             groups = _oldest(builder, queue, anywhere[class_id])
             pairs, there = _lead(led.get(class_id, ()), there, builder.racks)
-        else:  # what enters its machines left its groups
+        else:  # the flow into its machines has left its groups
             count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
             count += len(made)
             groups = _first(waiting[cls], count) if queue is None else queue.oldest(count)
@@ -82,7 +82,7 @@ def read(
 
 
 def _queue(builder: Builder, cls: TaskClass, there: Sequence[tuple[int, int]], fair: bool) -> ClassQueue | None:
-    """Return the queue of a class; None where shares do not matter, without one, if its order does not: see `_first`."""
+    """Return the queue of a class; None without one if shares and its order do not matter: see `_first`."""
     queue: ClassQueue | None = builder.cluster.queues.get(cls)
     if queue is not None and not queue.changed:
         return queue
@@ -93,7 +93,7 @@ def _queue(builder: Builder, cls: TaskClass, there: Sequence[tuple[int, int]], f
 
 
 def _holds(groups: Iterable[Group], there: Sequence[tuple[int, int]]) -> bool:
-    """Return True if the groups are plain, and the flow sends all that waits in them to machines."""
+    """Return True if the groups are plain, and the flow sends all of their waiting tasks to machines."""
     left = sum([units for _, units in there])
     for group in groups:
         left -= len(group.waiting)
@@ -103,7 +103,7 @@ def _holds(groups: Iterable[Group], there: Sequence[tuple[int, int]]) -> bool:
 
 
 def _first(groups: Collection[Group], count: int) -> list[tuple[Group, int]]:
-    """Return so many tasks of one group, or all of several."""
+    """Return `count` tasks of a single group, or all tasks of several groups."""
     if len(groups) == 1:
         (group,) = groups
         return [(group, count)]
@@ -113,7 +113,7 @@ def _first(groups: Collection[Group], count: int) -> list[tuple[Group, int]]:
 def _flow_of(
     builder: Builder, queues: Sequence[ClassQueue], near: Mapping[Group, Near]
 ) -> tuple[dict[int, list[tuple[Group, int]]], dict[int, list[tuple[Group, Near]]]]:
-    """Return by class the groups that the flow sends anywhere, and those that it sends near their data."""
+    """Return the groups that the flow sends anywhere, and those that it sends near their data, by class."""
     anywhere: dict[int, list[tuple[Group, int]]] = {queue.cls.index: [] for queue in queues}
     led: dict[int, list[tuple[Group, Near]]] = {}
     groups = [group for queue in queues for group in queue.groups]
@@ -127,10 +127,10 @@ def _flow_of(
 
 
 def _oldest(builder: Builder, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
-    """Return as many tasks of a class as the flow sends, in order of arrival.
+    """Return the oldest tasks of a class, in the number that the flow sends.
 
-    Groups of one class that need no data cost the flow the same within an age bucket, so which of them it sends is
-    a matter of chance.  Gangs are sent as the flow says, and so is everything where jobs have shares.
+    Plain groups of one class have the same cost within an age bucket, so the flow's choice among them is arbitrary.
+    Gangs are sent as in the flow, and under shares all groups are.
     """
     if builder.policy.fairness is not None:
         return sent
@@ -139,7 +139,7 @@ def _oldest(builder: Builder, queue: ClassQueue, sent: list[tuple[Group, int]]) 
 
 
 def _entered(near: Mapping[Group, Near], racks: RackArcs) -> list[tuple[int, int]]:
-    """Return classes and racks that flow enters otherwise than by the class's aggregator."""
+    """Return classes and racks that flow enters without passing the class's aggregator."""
     entered: list[tuple[int, int]] = []
     for group, sent in near.items():
         entered += [(group.cls.index, rack) for rack, _, _ in sent.racks]
@@ -150,7 +150,7 @@ def _entered(near: Mapping[Group, Near], racks: RackArcs) -> list[tuple[int, int
 def _lead(
     near: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]], racks: RackArcs
 ) -> tuple[list[tuple[Group, int, int, int]], list[tuple[int, int]]]:
-    """Divide the tasks of a class on machines into those that are near their data and the others.
+    """Divide the tasks of a class on machines into tasks near their data and the others.
 
     Parameters
     ----------

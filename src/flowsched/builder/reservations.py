@@ -1,22 +1,23 @@
 """Reservations: machines kept free for tasks that have waited long, so that none starves.
 
-While small tasks take every bit of room that becomes free, a large one never finds a whole machine, however much more
-its waiting costs: costs choose between tasks that fit.  So a class whose oldest task has reached the age bucket
-`WaitCost.reserve` gets a machine to itself, the one where least is lacking.  Tasks of equal or worse priority start there
-no more, those that run there go on, and when they have gone, the class fits.  A hold is given up after as long as the
-task had waited when it was made, for another machine and for twice as long; so it outlasts any run at last.
+While small tasks take all room as it becomes free, a large one never finds a whole machine, at any cost of its
+waiting: costs choose between tasks that fit.  Therefore a class whose oldest task has reached the age bucket
+`WaitCost.reserve` gets a machine of its own, the one where least is lacking.  Tasks of equal or worse priority no
+longer start there, running ones go on, and after their end the class fits.  A hold ends after the time that the task
+had waited when the hold was made.  The next hold is on another machine and lasts twice as long, so that some hold
+outlasts any run.
 
 Where run times are estimated (`Task.duration`), the class need not wait for that.  The first tasks in line, by priority
-and arrival, that find no room get the machines that will have room for them first, and the time of that is known.  Until
-then others may *overtake* them there, if they leave in time or leave enough beside them (`flowsched.rounds.backfill`):
+and arrival, that find no room get the machines that will have room for them first, at a known time.  Until then others
+may *overtake* them there, if they leave in time or leave enough room (`flowsched.rounds.backfill`):
 backfilling as in EASY (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995; Mu'alem and Feitelson, IEEE TPDS 12(6),
-2001).  A run that outlasts its estimate is expected to take as long again as it has taken.  After the time that was
-expected, another machine is chosen if there is still no room.
+2001).  A run that outlasts its estimate is expected to double its present age.  If there is still no room at the
+expected time, another machine is chosen.
 
-A gang stands in the same line, and gets the amounts that its tasks take on several machines at the earliest time at which all
-of them fit (`flowsched.builder.forecast`).  Its reservation is worked out in each round, and replaced where it can have room
-earlier.  Several gangs may have their amounts on one machine; a gang takes a machine from classes behind it.  A gang that could
-start now, or by evictions, is left to the flow, and has a reservation once it has fallen short.
+A gang stands in the same line.  It gets the amounts of its tasks on several machines at the earliest time at which all
+of them fit (`flowsched.builder.forecast`).  Each round works its reservation out again, and replaces it if the gang can
+have room earlier.  Several gangs may have amounts on one machine; a gang takes a machine from classes behind it.  A gang
+that can start now, or by evictions, is left to the flow, and gets a reservation after it has fallen short.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ __all__ = ["GangReservation", "RememberedGang", "Reservation", "Reservations", "
 Ints = NDArray[np.int64]
 
 _GANGS = 100
-"""Most gangs with a reservation."""
+"""Largest number of gangs with a reservation."""
 
 _MACHINES_PER_HOLD = 500
-"""So small a part of the cluster stands aside: one machine, and one more for every so many."""
+"""Number of machines for each machine that is kept free after the first."""
 
 
 @dataclass(slots=True)
 class Reservation:
-    """The machine reserved for a class (row -1 for none yet), until when, and the rows that were tried before."""
+    """Machine reserved for a class (row -1 for none yet), end of the reservation, and rows tried before."""
 
     row: int
     until: float
@@ -59,9 +60,9 @@ class Reservation:
 
 @dataclass(slots=True)
 class GangReservation:
-    """Where room is kept for tasks of a gang, and until when; `timed` where that is the time at which the gang is expected to start.
+    """Room kept for tasks of a gang, and the end of the reservation.
 
-    Where not `timed`, `tried` are the rows that were kept before.
+    If `timed`, the gang is expected to start at that end; if not, `tried` has the rows kept before.
     """
 
     until: float
@@ -71,20 +72,20 @@ class GangReservation:
 
 
 RememberedGang = tuple[JobRecord, bool, tuple[int, int] | None, float | None, GangReservation | None]
-"""Gang, whether it waited at the end of the last round, its entitlement, until when it is not tried, and what is kept for it."""
+"""Gang, True if it waited at the end of the last round, entitlement, end of its pause (see `vain`), and reservation."""
 
 Terms = list[tuple[TaskClass | JobRecord, tuple[int, ...], float]]
-"""For whom something is kept, on which rows and until when."""
+"""Class or gang, its reserved rows, and the end of the reservation."""
 
 Standing = tuple[int, int]
-"""Priority and turn: the less, the better."""
+"""Priority and turn; lower values come first."""
 
 
 @dataclass(slots=True)
 class Window:
-    """What others may do on a machine until a time at which it is kept for a class or a gang of this standing.
+    """Limits for other tasks on a machine until a time at which it is kept for a class or a gang of this standing.
 
-    They leave until then, or what they take is a part of `beside`, and leaves the devices that are asked for.
+    Such a task ends until then, or fits into `beside` and leaves the requested devices.
 
     Parameters
     ----------
@@ -92,11 +93,11 @@ class Window:
     standing : (int, int)
     until : float
     beside : ndarray of int64
-        Amounts, and slots.
+        Amounts and slots that remain next to the reserved tasks.
     devices : ndarray of int64, optional
-        What is free of each device then; without it, no devices are asked for.
+        Free part of each device at that time; None if no devices are requested.
     asks : dict of int to int
-        Shares of devices that are asked for, each with how often.
+        Requested shares of devices, each with its number of requests.
     """
 
     row: int
@@ -107,11 +108,11 @@ class Window:
     asks: dict[int, int] = field(default_factory=dict)
 
     def admits(self, demand: Ints, end: float) -> bool:
-        """Return whether a task of these amounts, which is expected to end then, may start, devices apart."""
+        """Return True if a task of these amounts with this expected end may start, devices apart."""
         return end <= self.until or bool((demand <= self.beside).all())
 
     def spares(self, end: float, share: int, picked: Sequence[int]) -> bool:
-        """Return whether a task that takes such a share of these devices leaves those that are asked for."""
+        """Return True if a task that takes such a share of these devices leaves the requested ones."""
         if self.devices is None or end <= self.until or not picked:
             return True
         left = self.devices.copy()
@@ -119,7 +120,7 @@ class Window:
         return all(take_devices(left, ask, count) for ask, count in sorted(self.asks.items(), reverse=True))
 
     def book(self, end: float, demand: Ints, share: int, picked: Sequence[int], sign: int = 1) -> None:
-        """Take what a task has from what there will be, or give it back."""
+        """Subtract a task's amounts from the room at that time, or (sign -1) add them."""
         if end > self.until:
             self.beside -= sign * demand
             if self.devices is not None:
@@ -127,7 +128,7 @@ class Window:
 
 
 class Reservations(Columns):
-    """Machines kept for classes, as a limit that `Inventory.room` asks.
+    """Machines kept for classes, as a limit in `Inventory.room`.
 
     Parameters
     ----------
@@ -136,8 +137,8 @@ class Reservations(Columns):
     """
 
     held: Ints = column("rows", fill=-1)
-    """The class that the row is kept for, and may enter; -1 without one.  For a gang among others of its class, -2 - that class:
-    none of its priority or a worse one may enter but by `grants`."""
+    """Class that the row is kept for, and may enter; -1 without one.  For a gang whose class has other tasks, -2 - class:
+    no task of its priority or a worse one may enter except by `grants`."""
 
     def __init__(self, cluster: Cluster, classes: ClassArcs) -> None:
         super().__init__()
@@ -151,14 +152,14 @@ class Reservations(Columns):
         self.short: dict[JobRecord, None] = {}
         """Gangs that waited at the end of the last round."""
         self.vain: dict[JobRecord, float] = {}
-        """Gangs that could not start where they had seemed to fit, each with the time until which that is not tried again."""
+        """Gangs that failed to start where they seemed to fit, each with the end of the pause before the next try."""
         self.entitled: dict[JobRecord, tuple[int, int]] = {}
-        """Under shares, of gangs that fell short: what `Shares.bounds` said while they claimed their share."""
+        """Bounds (see `Shares.bounds`) of gangs that fell short under shares, as of the time when they last claimed."""
 
     # -- the limit ----------------------------------------------------------------------------------------------
 
     def against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        """Return whether the row is kept for another class that is not of worse priority, shape (classes, rows)."""
+        """Return True where the row is kept for another class that is not of worse priority, shape (classes, rows)."""
         self.grow(rows=self.cluster.inventory.rows)
         priority = self.cluster.inventory.priority
         held, cls = self.held[rows][None, :], classes[:, None]
@@ -171,11 +172,11 @@ class Reservations(Columns):
         return self.holding > 0 and bool(self.against(np.array([class_id]), np.array([row]))[0, 0])
 
     def grants(self, turn: int) -> bool:
-        """Return whether the task of this turn may overtake, by the last round."""
+        """Return True if the last round lets the task of this turn overtake."""
         return turn in self._granted
 
     def _hold(self, row: int, cls: int) -> None:
-        """Keep the row for a class and those of better priority, with -1 for none; the row counts as changed."""
+        """Keep the row for a class and those of better priority, or for none (-1); mark the row as changed."""
         self.forget_machines([row])
         if cls >= 0:
             self.held[row] = cls
@@ -183,7 +184,7 @@ class Reservations(Columns):
         self.cluster.inventory.touch(row)
 
     def forget_machines(self, rows: Iterable[int]) -> None:
-        """Keep these rows for no class, of machines that are gone."""
+        """Drop the reservations of these rows, whose machines are gone."""
         self.grow(rows=self.cluster.inventory.rows)
         rows = list(rows)
         for job in [job for job, room in self._rooms.items() if not room.rows.keys().isdisjoint(rows)]:
@@ -193,7 +194,7 @@ class Reservations(Columns):
             self.held[row] = -1
 
     def check(self) -> None:
-        """Refuse what an image says of machines that are none, or of classes that are none.
+        """Refuse an image that names unknown machines or classes.
 
         Raises
         ------
@@ -206,7 +207,7 @@ class Reservations(Columns):
             raise ValueError("a machine is held for no class")
 
     def room(self, classes: Sequence[int], rows: Ints) -> Ints:
-        """Return how many tasks of each class each machine could take now by all limits, whatever is kept; shape (classes, rows)."""
+        """Return the number of tasks of each class that fit on each machine now, reservations apart; shape (classes, rows)."""
         inventory = self.cluster.inventory
         holding, self.holding = self.holding, 0
         try:
@@ -220,11 +221,11 @@ class Reservations(Columns):
     # -- machines and classes -----------------------------------------------------------------------------------
 
     def time_tells(self, now: float) -> bool:
-        """Return whether a machine has been kept for long enough."""
+        """Return True if a reservation has ended."""
         return any(now >= until for until in self._times())
 
     def terms(self) -> Terms:
-        """Return what is kept: for whom, rows and until when; all times that are over are alike for a gang."""
+        """Return the reservations; all ends in the past are alike for a gang."""
         if not (self._holds or self._rooms):
             return []
         now = self._now
@@ -236,18 +237,18 @@ class Reservations(Columns):
         return found
 
     def due(self, now: float) -> float:
-        """Return when a machine will have been kept for long enough, of those for which that is to come."""
+        """Return the next end of a reservation after now."""
         return min((until for until in self._times() if until > now), default=inf)
 
     def _times(self) -> Iterator[float]:
-        """Yield the times until which something is kept."""
+        """Yield the ends of all reservations."""
         for hold in self._holds.values():
             yield hold.until
         for room in self._rooms.values():
             yield room.until
 
     def remember(self) -> Iterator[tuple[TaskClass, int, float, list[int]]]:
-        """Class, row that is kept for it (-1 without one), until when, and rows tried, for `resume`."""
+        """Yield class, row kept for it (-1 without one), end of the reservation, and rows tried, for `resume`."""
         self.grow(rows=self.cluster.inventory.rows)
         for cls, hold in self._holds.items():
             if cls.tasks:
@@ -255,20 +256,20 @@ class Reservations(Columns):
                 yield cls, hold.row if kept else -1, hold.until, list(hold.tried)
 
     def resume(self, holds: Iterable[tuple[TaskClass, int, float, Sequence[int]]]) -> None:
-        """Keep these machines."""
+        """Keep these machines for these classes."""
         for cls, row, until, tried in holds:
             self._holds[cls] = Reservation(row, until, dict.fromkeys(tried))
             if row >= 0:
                 self._hold(row, cls.index)
 
     def remember_gangs(self) -> Iterator[RememberedGang]:
-        """Yield what is known of gangs, for `resume_gangs`."""
+        """Yield the state of gangs, for `resume_gangs`."""
         for job in dict.fromkeys((*self.short, *self.entitled, *self._rooms)):
             if self.cluster.jobs.get(job.job.id) is job and job.lacks:
                 yield job, job in self.short, self.entitled.get(job), self.vain.get(job), self._rooms.get(job)
 
     def resume_gangs(self, gangs: Iterable[RememberedGang]) -> None:
-        """Take over what `remember_gangs` of another builder yielded."""
+        """Take over the result of `remember_gangs` of another builder."""
         for job, short, entitled, vain, room in gangs:
             if vain is not None:
                 self.vain[job] = vain
@@ -290,7 +291,7 @@ class Reservations(Columns):
         gangs: Sequence[JobRecord] = (),
         may_reserve: Callable[[JobRecord], bool] = lambda job: True,
     ) -> None:
-        """Give machines back that are needed no more, and keep others.
+        """Give back machines that are no longer needed, and reserve others.
 
         Parameters
         ----------
@@ -300,11 +301,11 @@ class Reservations(Columns):
         backfill : "easy", "conservative" or None
             See `Policy.backfill`.
         withheld : collection of Group
-            Groups of which no task may start, but for those of gangs.
+            Groups of which no task may start, without those of gangs.
         gangs : sequence of JobRecord
-            Gangs of which tasks wait.
+            Gangs with waiting tasks.
         may_reserve : callable
-            Returns False for a gang that more room does not help now.
+            Returns False for a gang that more room does not help at present.
         """
         if self._granted:
             self._granted.clear()
@@ -323,7 +324,7 @@ class Reservations(Columns):
         gangs: Sequence[JobRecord],
         may_reserve: Callable[[JobRecord], bool],
     ) -> None:
-        """See `update`; without `backfill` for patient groups alone."""
+        """Do the work of `update`; without `backfill`, for patient groups alone."""
         inventory = self.cluster.inventory
         line_up = _GangLine(self, now, may_reserve) if gangs and inventory.rule is None else None
         lacking = {job for job in gangs if job.lacks} if line_up is not None else set()
@@ -336,7 +337,7 @@ class Reservations(Columns):
                 unit = group.job if group.job in lacking else group.cls
                 oldest[unit] = min(oldest.get(unit, since), since)
         aged = [unit for unit in oldest if isinstance(unit, TaskClass)]
-        roomy = set(self.classes.with_room([cls.index for cls in aged]))  # what keeps these waiting is not room
+        roomy = set(self.classes.with_room([cls.index for cls in aged]))  # these wait for another reason
         due: list[TaskClass | JobRecord] = [cls for cls in aged if cls.index not in roomy]
         due += [job for job in lacking.intersection(oldest) if job in self.short]
         self.grow(rows=inventory.rows)
@@ -360,7 +361,7 @@ class Reservations(Columns):
                 left -= 1
             elif line_up is not None and len(self._rooms) < _GANGS:
                 left -= line_up.reserve(unit, rooms.get(unit))
-        if len(due) > most:  # the sizes of few decide
+        if len(due) > most:  # only the first few are compared by size
             last = sorted((_priority(unit), oldest[unit]) for unit in due)[most - 1]
             due = [unit for unit in due if (_priority(unit), oldest[unit]) <= last]
         due.sort(key=lambda unit: (_priority(unit), oldest[unit], *self._size(unit)))
@@ -377,26 +378,26 @@ class Reservations(Columns):
                 inventory.touch(row)
 
     def _size(self, unit: TaskClass | JobRecord) -> tuple[Any, ...]:
-        """Return what orders classes and gangs of one age."""
+        """Return the sort key of classes and gangs of one age."""
         if isinstance(unit, JobRecord):
             return 0.0, 0, unit.serial
         return -self.cluster.inventory.size(unit.index), 1, unit.rank
 
     def _lift(self, room: GangReservation) -> None:
-        """Keep the rows of a gang for none."""
+        """Drop the reservation of a gang's rows."""
         rows = [row for row in room.rows if self.kept_for(row) is None]
         self.holding -= int((self.held[rows] != -1).sum())
         self.held[rows] = -1
 
     def kept_for(self, row: int) -> TaskClass | None:
-        """Return the class of tasks that start alone for which a row is kept."""
+        """Return the class for which a row is kept, None for a row kept for gangs."""
         for cls, hold in self._holds.items():
             if hold.row == row and self.held[row] == cls.index:
                 return cls
         return None
 
     def _close(self, job: JobRecord, rows: Iterable[int]) -> None:
-        """Keep rows for a gang, unless a better one has closed them."""
+        """Keep rows for a gang, unless a better gang keeps them."""
         classes = [group.cls for group in job.each_group() if group.waiting]
         alone = len(classes) == 1 and all(group.job is job for group in self.cluster.waiting.get(classes[0], ()))
         held = classes[0].index if alone else -2 - classes[0].index
@@ -405,10 +406,10 @@ class Reservations(Columns):
                 self.held[row] = held
                 self.holding += 1
             elif self.held[row] >= 0:
-                self.held[row] = -2 - self.held[row]  # kept for several
+                self.held[row] = -2 - self.held[row]  # kept for several classes
 
     def _line(self, withheld: Collection[Group], gangs: Collection[JobRecord]) -> list[TaskClass | JobRecord]:
-        """Return what waits, by priority, then by arrival: classes that had no room at the last update, by their first task, and gangs."""
+        """Return the waiting line by priority and arrival: gangs, and classes without room at the last update by their first task."""
         inventory = self.cluster.inventory
         waiting = [cls for cls in self.cluster.waiting if not inventory.affinity.restricts(cls.index)]
         known = [cls.index for cls in waiting if cls.index < self.classes.known]
@@ -429,7 +430,7 @@ class Reservations(Columns):
         return sorted(first, key=first.__getitem__)
 
     def _has_room(self, cls: TaskClass) -> bool:
-        """Return True if a task of the class may start somewhere now."""
+        """Return True if some machine has room for a task of the class now."""
         inventory = self.cluster.inventory
         rows = np.flatnonzero(
             inventory.usable[: inventory.rows] & (inventory.running < inventory.slots)[: inventory.rows]
@@ -437,7 +438,7 @@ class Reservations(Columns):
         return bool(inventory.room(np.array([cls.index]), rows)[0].any())
 
     def _keep_earliest(self, cls: TaskClass, now: float) -> None:
-        """Keep the machine that will have room for the class first, if the time of that is known anywhere."""
+        """Keep the machine that will have room for the class first, if such a time is known."""
         inventory = self.cluster.inventory
         able = inventory.usable[: inventory.rows] & (self.held[: inventory.rows] == -1)
         rows = np.flatnonzero(able)
@@ -451,7 +452,7 @@ class Reservations(Columns):
             self._hold(row, cls.index)
 
     def _earliest(self, cls: TaskClass, task: Ints, now: float) -> tuple[int, float]:
-        """Return which machine has room for the class first as these running tasks end, and when; infinity if unknown."""
+        """Return the machine that first has room for the class as these running tasks end, and the time; infinity if unknown."""
         inventory = self.cluster.inventory
         if not len(task):
             return -1, inf
@@ -477,16 +478,16 @@ class Reservations(Columns):
     # -- overtaking ---------------------------------------------------------------------------------------------
 
     def keeps(self, job: JobRecord) -> bool:
-        """Return whether room is kept for a gang."""
+        """Return True if room is kept for a gang."""
         return job in self._rooms
 
     def give_up(self, job: JobRecord, now: float) -> None:
-        """Keep no room for a gang until it has waited for twice as long: it cannot start where it seems to fit."""
+        """Pause reservations for a gang until its waiting time has doubled: it cannot start where it seems to fit."""
         since = min((task.since for task in job.tasks if task.row < 0 and task.since is not None), default=now)
         self.vain[job] = 2 * now - since
 
     def windows(self, now: float) -> list[Window]:
-        """Return the windows of all kept rows, by standing; one of which it is unknown when there will be room lets nobody start."""
+        """Return the windows of all kept rows, by standing; a window without a known time admits no task."""
         found: list[Window] = []
         for cls, hold in self._holds.items():
             row = hold.row
@@ -503,7 +504,7 @@ class Reservations(Columns):
         return sorted(found, key=lambda window: window.standing)
 
     def _window(self, row: int, place: Standing, until: float, tasks: Mapping[TaskClass, int], now: float) -> Window:
-        """Return the window of a row that is kept for so many tasks of each class until then."""
+        """Return the window of a row that is kept for these tasks until then."""
         inventory = self.cluster.inventory
         beside = np.append(inventory.free[row], inventory.slots[row] - inventory.running[row])
         if until == -inf:
@@ -524,10 +525,10 @@ class Reservations(Columns):
         return window
 
     def turns(self, row: int, durations: Collection[float], now: float) -> float:
-        """Return when time alone next lets tasks of these durations overtake on a kept row, or changes what is expected there.
+        """Return the next time at which time alone lets tasks of these durations overtake on a kept row, or changes its forecast.
 
-        A run of age a that has outlasted its estimate is expected to go on for a.  So a task of duration d may be gone before
-        it as of a = d, and a run that is expected to end at e ends before it as of the middle of its start and e.
+        A run of age a beyond its estimate is expected to end at age 2 a.  So a task of duration d may end before it from
+        a = d on.  A run that is expected to end at e ends before it from the middle between its start and e on.
         """
         tasks, here = self.cluster.inventory.tasks, self._running_on(row)
         late = tasks.end[here] <= now
@@ -538,13 +539,13 @@ class Reservations(Columns):
         return float(turns[turns > now].min(initial=inf))
 
     def grant(self, turn: int) -> None:
-        """Let the task of this turn overtake."""
+        """Allow the task of this turn to overtake."""
         self._granted[turn] = None
 
     def _give_back(self, due: set[TaskClass], now: float) -> None:
         inventory = self.cluster.inventory
         for cls, hold in list(self._holds.items()):
-            if hold.row >= 0 and self.held[hold.row] != cls.index:  # the machine has gone
+            if hold.row >= 0 and self.held[hold.row] != cls.index:  # the machine is gone
                 hold.row = -1
             over = cls not in due or (now >= hold.until and not (hold.row >= 0 and self._free_for(hold.row, cls)))
             if hold.row >= 0 and (over or not inventory.can_take(hold.row, cls.index)):
@@ -558,7 +559,7 @@ class Reservations(Columns):
         return bool(self.cluster.inventory.room(np.array([cls.index]), np.array([row]))[0].any())
 
     def _keep(self, cls: TaskClass, hold: Reservation, until: float) -> None:
-        """Keep the machine that lacks least, of those not tried yet."""
+        """Keep the machine that lacks least, among those not tried yet."""
         inventory = self.cluster.inventory
         rows = np.arange(inventory.rows)
         rows = rows[inventory.usable[rows] & (self.held[rows] == -1)]
@@ -583,7 +584,7 @@ class _GangLine:
         self._of, self._now, self._may_reserve = reservations, now, may_reserve
         self._forecast: Forecast | None = None
         self._passed: dict[int, None] = {}
-        """Rows kept for classes ahead."""
+        """Rows kept for classes earlier in the line."""
 
     @property
     def forecast(self) -> Forecast:
@@ -593,14 +594,14 @@ class _GangLine:
         return self._forecast
 
     def pass_by(self, row: int) -> None:
-        """Keep off a row that is kept for a class ahead."""
+        """Exclude a row that is kept for a class earlier in the line."""
         if row >= 0:
             self._passed[row] = None
             if self._forecast is not None:
                 self._forecast.close([row])
 
     def _wants(self, job: JobRecord) -> tuple[list[tuple[TaskClass, int]], Ints] | None:
-        """Return how many tasks of each class the gang starts together, and their room; None where no reservation helps it."""
+        """Return the number of tasks of each class that the gang starts together, and their room; None if it needs no reservation."""
         tasks = together(job)
         if not tasks or self._now < self._of.vain.get(job, -inf) or not self._may_reserve(job):
             return None
@@ -609,7 +610,7 @@ class _GangLine:
         return wanted, room * self.forecast.able
 
     def reserve(self, job: JobRecord, old: GangReservation | None) -> bool:
-        """Keep room for a gang at the earliest time at which it fits, if that is known; return whether it needs that."""
+        """Keep room for a gang at the earliest known time at which it fits; return True if a reservation was made."""
         wants = self._wants(job)
         if wants is None:
             return False
@@ -632,7 +633,7 @@ class _GangLine:
         return True
 
     def keep(self, job: JobRecord, old: GangReservation | None, until: float) -> None:
-        """Keep machines for a gang that has waited for long, until they are empty."""
+        """Keep machines until they are empty, for a gang that has waited for long."""
         wants = self._wants(job)
         if wants is None or self.forecast.fits(*wants):
             return
@@ -667,7 +668,7 @@ class _GangLine:
 
 
 def standing(job: JobRecord) -> Standing:
-    """Return the place of a gang in the line: by priority, then by its first waiting task."""
+    """Return the place of a gang in the line: its priority and the turn of its first waiting task."""
     return job.job.priority, min(group.waiting[0].turn for group in job.each_group() if group.waiting)
 
 

@@ -5,8 +5,8 @@
     g -- -stay(age of the run) --> M        capacity: tasks of g that run on M
 
 They are Firmament's running arcs ("Firmament: Fast, Centralized Cluster Scheduling at Scale", Gog et al., 2016).
-There are about as many as running tasks, so they are kept in arrays.  An update looks at those that were touched and
-at those whose age bucket has ended: the ends of buckets are in a heap, each with its arc.
+Their number is about that of running tasks, so they are kept in arrays.  An update handles touched arcs and those whose
+age bucket has ended: the ends of buckets are in a heap, each with its arc.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class RunningArcs(Columns):
     _arc: Ints = column("arcs")
     """Id of the arc."""
     _running: Ints = column("arcs")
-    """Capacity of the arc: tasks of the group that run there."""
+    """Capacity of the arc: running tasks of the group there."""
     _since: Floats = column("arcs", dtype=np.float64)
-    """Start of the youngest of them; `inf` on a machine whose slots never run out, where nothing hangs on it."""
+    """Start of the youngest of these tasks; `inf` on a machine with unlimited slots, where it has no effect."""
     _bucket: Ints = column("arcs")
-    """Age bucket that the cost of the arc is of; -1 if the cost is out of date."""
+    """Age bucket of the arc's cost; -1 if the cost is out of date."""
     _due: Floats = column("arcs", dtype=np.float64, fill=inf)
-    """End of that bucket; `inf` at an index that is not in use."""
+    """End of that bucket; `inf` at an unused index."""
     _end: Floats = column("ends", dtype=np.float64)
-    """Heap of ends of buckets: none is later than those at four times its place plus 1 to 4."""
+    """4-ary heap of ends of buckets: no entry is later than its children, at 4 * i + 1 to 4 * i + 4."""
     _ending: Ints = column("ends")
-    """Index of the arc of each end, which counts while it is the `_due` of that arc."""
+    """Arc index of each heap entry; the entry is valid while it equals the `_due` of the arc."""
     _arc_view: memoryview = view("_arc")
     _due_view: Any = view("_due")
     _end_view: Any = view("_end")
@@ -70,13 +70,13 @@ class RunningArcs(Columns):
         self.machines = machines
         self.groups = groups
         self._of: dict[Group, dict[int, int]] = {}
-        """Indices of the arcs of each group of which a task has run, by row."""
+        """Indices of the arcs by group and row, for groups with tasks that have run."""
         self._indices = IdPool()
         self._ends = 0
         """Length of the heap."""
 
     def _begin_ends(self, more: int = 0) -> None:
-        """Make the heap of those that count, with room for more, and for as many as are looked at here: so it is full seldom."""
+        """Build the heap from the valid ends, with spare room for `more` ends and one per arc, so that it seldom grows."""
         index = np.flatnonzero(self._due < inf)
         index = index[np.argsort(self._due[index], kind="stable")]
         self._ends = len(index)
@@ -93,13 +93,13 @@ class RunningArcs(Columns):
         self._begin_ends()
 
     def forget(self, group: Group) -> None:
-        """Forget a group, and its arcs, which go with its node."""
+        """Forget a group and its arcs, which the removal of its node removes."""
         at = self._of.pop(group, None)
         if at:
             self._free([*at.values()])
 
     def forget_machines(self, group: Group, rows: Iterable[int]) -> None:
-        """Forget the group's arcs to machines that go, which go with these."""
+        """Forget the group's arcs to removed machines, whose removal removes the arcs."""
         at = self._of.get(group, {})
         self._free([at.pop(row) for row in rows if row in at])
 
@@ -118,7 +118,7 @@ class RunningArcs(Columns):
     @property
     def due(self) -> float:
         """Time at which the next age bucket ends."""
-        end: float = self._end_view[0] if self._ends else inf  # it counts: an update leaves no other one there
+        end: float = self._end_view[0] if self._ends else inf  # valid: an update leaves no invalid entry on top
         return end
 
     def time_tells(self, now: float) -> bool:
@@ -146,12 +146,12 @@ class RunningArcs(Columns):
 
     @staticmethod
     def age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
-        """Return the age bucket of a run, when it ends, and the cost of a place there; one bucket without an end where its age has no price."""
+        """Return the age bucket of a run, its end, and the cost of a place there; one endless bucket if age has no price there."""
         bucket, due = policy.waiting.bucket_and_due(since, now) if policy.scale.price else (0, inf)
         return bucket, due, -policy.scale.stay(bucket)
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         nodes = self.groups.nodes
         known = [(index, nodes[group].node, row) for group, at in self._of.items() for row, index in at.items()]
         index, node, row = np.array(known, np.int64).reshape(-1, 3).T

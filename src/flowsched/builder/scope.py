@@ -1,8 +1,8 @@
-"""State of the builder that holds for one round.
+"""State of the builder for one round.
 
-A round withholds groups, urges gangs, opens arcs for making room, and lets claimants stand aside.  Nothing of that
-may outlast the round, so all of it is in one `RoundScope`.  `Builder.round` opens the scope and restores what it has
-changed on every way out.
+A round withholds groups, urges gangs, opens arcs for making room, and sets claimants aside.  No such change may outlast
+the round, so all of them are in one `RoundScope`.  `Builder.round` opens the scope, which restores its changes on every
+way out.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ class RoundScope:
     groups : GroupNodes
     shares : Shares
     evictions : EvictionArcs
-        Without any arc.
+        Has no arcs yet.
     left_out : dict of Group
-        The builder's own: groups left out of rounds until there are news.
-    news : bool
-        True if there are: these groups are let in when the scope is entered.
+        The builder's own: groups left out of rounds until the cluster changes.
+    changed : bool
+        True if the cluster has changed: these groups are let in when the scope is entered.
     note_left_out : callable
-        Called at the end of a round that no exception has ended, if any are left out.
+        Called at the end of a round without an exception, if any groups are left out.
     quotas : QuotaAccounts or None
 
     Attributes
     ----------
     withheld : dict of Group
-        Groups of which no more tasks may start; those left out are among them.
+        Groups of which no more tasks may start, including those left out.
     urged : dict of Group
         Groups that count as older than any other of their priority.
     first : bool
         True before the first update.
     wake : float
-        The earliest time at which a comparison with `now` that the round has made comes out otherwise.
+        Earliest time at which a comparison with `now` in this round would have another result.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RoundScope:
         shares: Shares,
         evictions: EvictionArcs,
         left_out: dict[Group, None],
-        news: bool,
+        changed: bool,
         note_left_out: Callable[[], None],
         quotas: QuotaAccounts | None = None,
     ) -> None:
@@ -77,16 +77,16 @@ class RoundScope:
         self._groups = groups
         self._shares = shares
         self._left_out = left_out
-        self._news = news
+        self._changed = changed
         self._note_left_out = note_left_out
         self.quotas = quotas
         self._beyond: dict[Group, None] = {}
-        """Groups withheld for their claimant's share."""
+        """Groups withheld because of their claimant's share."""
         self._limited: dict[Group, None] = {}
-        """Groups that claim for no more tasks than their quota lets start."""
+        """Groups whose claims are limited to the tasks that their quota lets start."""
 
     def __enter__(self) -> Self:
-        if self._news:
+        if self._changed:
             try:
                 self.let_in()
             except BaseException as error:
@@ -100,18 +100,18 @@ class RoundScope:
             if self._left_out:
                 self._note_left_out()
         else:
-            with suppress(Exception):  # it would hide the one on its way
+            with suppress(Exception):  # it would hide the original error
                 self.restore()
 
     @property
     def round_shares(self) -> RoundShares:
-        """State of shares; made when it is first asked for."""
+        """State of shares; made on first use."""
         if self._round_shares is None:
             self._round_shares = RoundShares(now=self.now)
         return self._round_shares
 
     def spares(self, task: TaskRecord) -> bool:
-        """Return True if the task was stopped so short a time ago that it is not stopped again; note until when."""
+        """Return True if the task was preempted too recently to be stopped again; record the end of its protection."""
         preemption = self.policy.preemption
         if preemption is None or not preemption.window or task.preempted <= self.now - preemption.window:
             return False
@@ -119,33 +119,33 @@ class RoundScope:
         return True
 
     def withhold(self, group: Group) -> None:
-        """Let no more tasks of the group start in this round."""
+        """Keep further tasks of the group from starting in this round."""
         self._beyond.pop(group, None)
         self.withheld[group] = None
         self._groups.close(group)
 
     def withhold_for_share(self, group: Group) -> None:
-        """Let no more tasks of the group start in this round, unless others leave room for more than its share."""
+        """Keep further tasks of the group from starting in this round, unless others leave room beyond its share."""
         if group not in self.withheld:
             self.withhold(group)
             self._beyond[group] = None
 
-    def leave_out(self, group: Group, until_news: bool) -> None:
-        """Withhold a group, in this round or until there are news, and let others have its share."""
+    def leave_out(self, group: Group, until_change: bool) -> None:
+        """Withhold a group, in this round or until the cluster changes, and give others its share."""
         self.withhold(group)
         self._shares.waive(group)
         self.round_shares.stale = True
-        if until_news:
+        if until_change:
             self._left_out[group] = None
 
     def release(self, group: Group) -> None:
-        """Let tasks of a group that was withheld start again."""
+        """Allow tasks of a withheld group to start again."""
         del self.withheld[group]
         self.round_shares.stale |= self._shares.claim(group)
         self._groups.open(group, self.quotas)
 
     def limit_claims(self, quotas: QuotaAccounts) -> None:
-        """Let waiting tasks that quotas keep from starting claim no share, so that others get their part."""
+        """Exclude waiting tasks that quotas keep from starting from claims, so that others get their part."""
         self._unlimit_claims()
         fairness, stops = self.policy.fairness, self.policy.preemption is not None
         of_jobs = fairness is not None and (fairness.over == "job" or fairness.within is not None)
@@ -160,19 +160,19 @@ class RoundScope:
         self._limited.clear()
 
     def let_in(self) -> None:
-        """Release the groups left out: there are news."""
+        """Release the groups left out, since the cluster has changed."""
         for group in self._left_out:
             self.release(group)
         self._left_out.clear()
 
     def urge(self, groups: Iterable[Group]) -> None:
-        """Let groups count as older than any other of their priority."""
+        """Count groups as older than any other of their priority."""
         for group in groups:
             self.urged[group] = None
             self._groups.reprice(group, self.policy, self.urged)
 
     def grant_more(self, proposed: bool) -> bool:
-        """Let the next update grant another step of shares; see `Shares.grant_more`."""
+        """Request another step of shares from the next update; see `Shares.grant_more`."""
         more = self._shares.grant_more(proposed, self.round_shares, self.evictions.classes.with_room_now)
         if self.filling:
             beyond, self._beyond = self._beyond, {}
@@ -182,20 +182,20 @@ class RoundScope:
 
     @property
     def filling(self) -> bool:
-        """True where tasks start beyond shares: no other task makes room for them."""
+        """True while tasks start beyond shares; no other task makes room for them."""
         return self._round_shares is not None and self._round_shares.filling
 
     def settle(self) -> None:
-        """Begin the steps of shares again, where the round is decided again."""
+        """Begin the steps of shares again, for another decision of the round."""
         if self._round_shares is not None:
             self._shares.begin(self._round_shares)
 
     def restart(self) -> None:
-        """Forget evictions, when all that the round has tried was taken back."""
+        """Forget evictions, after all moves of the round were taken back."""
         self.evictions.restart()
 
     def restore(self) -> None:
-        """Undo everything, but for groups that are left out until there are news."""
+        """Undo everything, except for groups left out until the cluster changes."""
         if self._limited:
             self._unlimit_claims()
         if self.withheld:

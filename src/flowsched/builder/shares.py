@@ -5,15 +5,15 @@
            base: lower L, price P                 over users:       base, slack, rungs
     U_job ----------------------> S         U_job ------------> V_user -------------> S
            slack: capacity H - L, free
-           rungs: one per step of a ladder, each dearer than the one before it
+           rungs: one per step of a ladder, each more expensive than the one before it
 
 With N tasks of which A are entitled to run, at least ``L = N - A`` wait and no more than ``H = N - A`` should: each
-task that waits beyond H costs P.  What runs already is never stopped by a bound, so L is at most what waits, and
-every bound can be met.  A ladder has no bounds; there the tasks that wait first cost least, those that leave one with
-little most.
+task that waits beyond H costs P.  A bound never stops a running task, so L is at most the number of waiting tasks, and
+every bound can be met.  A ladder has no bounds; there the first waiting tasks cost least, and those that leave their
+claimant with few running tasks cost most.
 
-Nodes and arcs stay when the policy changes: what it does not use has capacity 0.  Jobs that come while there are no
-shares are counted once there are.
+Nodes and arcs stay when the policy changes; the unused ones have capacity 0.  Jobs that come while no claimant has a
+share are counted once shares exist.
 """
 
 from __future__ import annotations
@@ -48,22 +48,23 @@ _NOBODY: Ints = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class RoundShares:
-    """State of shares that holds for one round.
+    """State of shares for one round.
 
     Attributes
     ----------
     stale : bool
-        True if the next update works entitlements out anew.  They hold for one round, so it is True at first.
+        True if the next update works entitlements out again.  They are valid for one round, so it is True at first.
     aside : dict of hashable
-        Claimants that claim no more than what runs, where shares are granted in steps.
+        Claimants that claim no more than their running tasks, where shares are granted in steps.
     filling : bool
-        True while claimants at their bounds start what nobody below them can: at the end, and without victims.
+        True while claimants at their bounds start tasks in room that no claimant below its bound can use.
+        This comes last in a round, and without victims.
     running : int
-        Tasks that ran when the last step of that began.
+        Number of running tasks at the beginning of the last such step.
     now : float
         Time of the round.
     first : Claims or None
-        Claims at its beginning.
+        Claims at the beginning of the round.
     """
 
     stale: bool = True
@@ -75,7 +76,7 @@ class RoundShares:
 
 
 class Shares(Columns):
-    """Bounds on the running tasks of jobs and users, as a policy wants them.
+    """Bounds on the running tasks of jobs and users, by the policy.
 
     Parameters
     ----------
@@ -86,11 +87,11 @@ class Shares(Columns):
     """
 
     _within: Ints = column("jobs")
-    """Entitlement of each job of its user's share; arrays by job are used under `Fairness.within` only."""
+    """Entitlement of each job within its user's share; arrays by job are used under `Fairness.within` only."""
     _most_within: Ints = column("jobs")
-    """Most tasks of each job that the bounds let run."""
+    """Largest number of tasks of each job that the bounds let run."""
     _allowed_within: Ints = column("jobs")
-    """The same, but no fewer than ran at the last update."""
+    """As `_most_within`, and at least the number that ran at the last update."""
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, sink: int) -> None:
         super().__init__()
@@ -103,18 +104,18 @@ class Shares(Columns):
         """Jobs that the next update counts again."""
         self._sink = sink
         self._apart: dict[JobRecord, tuple[int, int]] = {}
-        """Nodes and arcs to the sink of jobs that have come while no claimant had a share."""
+        """Nodes and arcs to the sink of jobs that came while no claimant had a share."""
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
-        """Entitlement of each claimant, by its number, and so for the next three."""
+        """Entitlement by number of the claimant, the index of the next three arrays too."""
         self._rungs: Ints = np.zeros((0, 0), np.int64)
-        """Running tasks at which each rung but the lowest begins; no columns if all claimants stand alike."""
+        """Running tasks at which each rung but the lowest begins; no columns if all claimants have the same rung."""
         self._most: Ints = np.zeros(0, np.int64)
-        """Most tasks that the bounds let run."""
+        """Largest number of tasks that the bounds let run."""
         self._allowed: Ints = np.zeros(0, np.int64)
-        """The same, but no fewer than ran at the last update."""
+        """As `_most`, and at least the number that ran at the last update."""
         self._filled: Ints = np.zeros(0, np.int64)
-        """Tasks that each claimant may run in room that others leave, 0 for none; empty but at the end of a round."""
+        """Tasks that each claimant may run in room left by others, 0 for none; empty until the end of a round."""
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
         """By index of the job: True if its bounds let no task start, as of the last report."""
 
@@ -124,7 +125,7 @@ class Shares(Columns):
             self._apart[job] = node, arc
 
     def _let_claim(self) -> None:
-        """Let the jobs that have come claim shares."""
+        """Register new jobs as claimants."""
         jobs, self._apart = self._apart, {}
         self._claimants.add(list(jobs), [node for node, _ in jobs.values()], [arc for _, arc in jobs.values()])
         if self._claimants.room > len(self._within):
@@ -138,12 +139,12 @@ class Shares(Columns):
         return [] if self._apart.pop(job, None) is not None else self._claimants.forget(job)
 
     def waive(self, group: Group, claiming: int = 0) -> None:
-        """Let no more than so many waiting tasks of a group claim a share, so that others get their part."""
+        """Limit the waiting tasks of a group that claim a share to `claiming`, so that others get their part."""
         self._counts.waived[group] = claiming
         self._stale[group.job] = None
 
     def claim(self, group: Group) -> bool:
-        """Let all waiting tasks of a group claim their share; return True if some had not."""
+        """Include all waiting tasks of a group in claims; return True if they were limited."""
         if group not in self._counts.waived:
             return False
         del self._counts.waived[group]
@@ -153,16 +154,16 @@ class Shares(Columns):
     def grant_more(
         self, proposed: bool, state: RoundShares, with_room: Callable[[Sequence[int]], Collection[int]]
     ) -> bool:
-        """Let the next update grant another step; return False if there is none.
+        """Grant another step in the next update; return False if there is none.
 
         Parameters
         ----------
         proposed : bool
             True if the flow has proposed to start a task since the last step.  If not, no other task was in the way of
-            claimants that run less than their share.  They stand aside, so that others get what they cannot use.
+            claimants below their share.  They are set aside, so that others get the part that they cannot use.
         state : RoundShares
         with_room : function
-            Returns those of some classes, by index, for which a machine has room now.
+            Filters classes (by index) for which a machine has room now.
         """
         fairness = self.fairness
         if fairness is None or self._claims is None:
@@ -180,13 +181,13 @@ class Shares(Columns):
         return bool(roomy) and self._grant_filling(fairness, state, roomy)
 
     def _grant_filling(self, fairness: Fairness, state: RoundShares, roomy: Collection[int]) -> bool:
-        """Let claimants at their bounds run more tasks of classes for which there is room; return False if there are none."""
+        """Raise the bounds of claimants at their bounds for classes with room; return False if there are none."""
         assert self._claims is not None
         running = self._running()
         count = int(running.sum())
         if not state.filling:
             state.aside.clear()
-        elif count <= state.running:  # none of those tasks starts
+        elif count <= state.running:  # no task of the last step starts
             granted = np.flatnonzero(self._filled > running).tolist()
             state.aside.update(dict.fromkeys(self._claims.ids[i] for i in granted))
         state.running = count
@@ -213,7 +214,7 @@ class Shares(Columns):
         return any(held[index[group.job]] for group in groups)
 
     def begin(self, state: RoundShares) -> None:
-        """Begin the steps again, when a part of the round is decided again."""
+        """Begin the steps again, for another decision of a part of the round."""
         if state.filling:
             state.filling, state.stale = False, True
             state.aside.clear()
@@ -237,7 +238,7 @@ class Shares(Columns):
         touched : iterable of JobRecord
         policy : Policy
         with_room : function
-            Returns those of some classes, by index, for which a machine has room now.
+            Filters classes (by index) for which a machine has room now.
         state : RoundShares
         """
         fairness = policy.fairness
@@ -251,7 +252,7 @@ class Shares(Columns):
             return
         self._stale.update(dict.fromkeys(touched))
         if state.stale and not state.filling:
-            # Accounts keep the part of claimants for which there is no room now.
+            # Accounts keep the part of claimants without room at present.
             by_room = self._gradual and not hasattr(fairness.share, "committed")
             roomy = with_room([cls.index for cls in self.cluster.waiting]) if by_room else None
             self._stale.update(dict.fromkeys(jobs_with(self._counts.look(roomy), self._claimants.index)))
@@ -275,8 +276,8 @@ class Shares(Columns):
     def excess(self, changed: Iterable[JobRecord]) -> list[tuple[list[JobRecord], int]]:
         """Return claimants that run more tasks than they may, as jobs, each with the surplus.
 
-        A flow keeps the bounds by letting a better task start where a worse one of the same claimant stops, on whatever
-        machine that is.  The caller has to stop it.
+        A flow keeps the bounds by letting a better task start where a worse one of the same claimant stops, on any machine.
+        The caller has to stop the worse task.
 
         Parameters
         ----------
@@ -302,7 +303,7 @@ class Shares(Columns):
     def imbalance(
         self, changed: Iterable[JobRecord]
     ) -> tuple[list[tuple[list[JobRecord], int]], dict[JobRecord, int], dict[int, int]]:
-        """Return claimants that run less than their share though they have tasks, and claimants that run more.
+        """Return claimants below their share with waiting tasks, and claimants above theirs.
 
         Parameters
         ----------
@@ -312,9 +313,9 @@ class Shares(Columns):
         Returns
         -------
         short : list of (list of JobRecord, int)
-            Claimants as jobs, with the tasks that they lack; those that lack the largest part first.
+            Claimants as jobs, with their missing tasks; those that lack the largest part of their share first.
         owner : dict of JobRecord to int
-            Jobs of claimants that run more, with the number of the claimant.
+            Jobs of claimants above their share, with the number of the claimant.
         surplus : dict of int to int
             Tasks beyond the share, by that number.
         """
@@ -332,12 +333,12 @@ class Shares(Columns):
         return short, owner, surplus
 
     def bounded(self, better: Callable[[JobRecord], bool]) -> list[tuple[list[JobRecord], list[JobRecord]]]:
-        """Return users at their bounds, as jobs; of each, some of its jobs that their own bounds let start more.
+        """Return users at their bounds, as lists of jobs: those selected that their own bounds let start more, and all.
 
         Parameters
         ----------
         better : callable
-            Returns True for the jobs to return of these.
+            Selects jobs.
         """
         fairness = self.fairness
         if fairness is None or self._claims is None or fairness.mode == "ladder" or fairness.over == "job":
@@ -388,16 +389,16 @@ class Shares(Columns):
 
     @property
     def limit(self) -> bool:
-        """True if, as of the last report, there are bounds at all."""
+        """True if bounds existed at the last report."""
         return len(self._full) > 0
 
     def full(self, job: JobRecord) -> bool:
-        """Return True if, as of the last report, the bounds of the job or of its user let none of its tasks start."""
+        """Return True if the bounds of the job or of its user let none of its tasks start, as of the last report."""
         index = self._claimants.index.get(job, -1)
         return 0 <= index < len(self._full) and bool(self._full[index])
 
     def bounds(self, job: JobRecord) -> tuple[int, int]:
-        """Return the most tasks that the bounds, as of the last update, let the claimant of a job run, and the job itself."""
+        """Return the most tasks that the claimant of a job, and the job itself, may run by the bounds of the last update."""
         index = self._claimants.index.get(job, -1)
         if index < 0 or self.fairness is None or self._claims is None:
             return UNLIMITED, UNLIMITED
@@ -405,7 +406,7 @@ class Shares(Columns):
         return int(self._most[self._claimants.number(job)]), within
 
     def runs(self, fairness: Fairness | None) -> Counter[Hashable]:
-        """Return how many tasks of each user run now, where users claim."""
+        """Return the number of running tasks of each user, if users claim."""
         runs: Counter[Hashable] = Counter()
         if fairness is not None and fairness.over == "user":
             for job in self.cluster.jobs.values():
@@ -418,13 +419,13 @@ class Shares(Columns):
         return self._claimants.unscheduled.base[at], self._claimants.unscheduled.slack[at]
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         apart = np.array(list(self._apart.values()), np.int64).reshape(-1, 2)
         yield apart[:, 1], apart[:, 0], np.full(len(apart), self._sink)
         yield from self._claimants.kept_arcs()
 
     def _switch(self, fairness: Fairness | None) -> None:
-        """Take all bounds off, for another policy."""
+        """Remove all bounds, for another policy."""
         self._claimants.switch(fairness is not None and fairness.over == "user")
         self._stale.update(dict.fromkeys(self._claimants.index))
         self.fairness = fairness
@@ -434,7 +435,7 @@ class Shares(Columns):
         return self._claimants.total(self._counts.tasks - self._counts.waiting)
 
     def _at_bounds(self, jobs: Ints, running: Ints) -> NDArray[np.bool_]:
-        """Return for jobs (by index) whether their bounds let no task start, if so many of each claimant run."""
+        """Return True for jobs (by index) whose bounds let no task start, at these running tasks of claimants."""
         full = self._claimants.of_jobs(jobs, running >= self._most)
         if self.fairness is not None and self.fairness.within is not None:
             full |= self._counts.running(jobs) >= self._most_within[jobs]
@@ -447,7 +448,7 @@ class Shares(Columns):
     # -- entitlements -------------------------------------------------------------------------------------------
 
     def _entitle(self, fairness: Fairness, changed: bool, state: RoundShares) -> bool:
-        """Work entitlements out anew; return False if nothing that they depend on has changed."""
+        """Work entitlements out again; return False if none of their inputs has changed."""
         old, claims = self._claims, self._claims_now(fairness, state)
         if (
             not changed
@@ -463,16 +464,16 @@ class Shares(Columns):
         if fairness.within is not None:
             self._share_within(fairness, self._share)
             if self._gradual:
-                # The tasks that a share lets start may ask for more, or less, than the mean of those that wait.
+                # The tasks that a share lets start may ask for more, or less, than the mean of the waiting ones.
                 self._claims = self._counts.narrowed(claims, self._within, self._claimants.total)
                 self._share = _entitled(fairness, self._claims)
                 self._share_within(fairness, self._share)
         return True
 
     def _fill(self, fairness: Fairness, state: RoundShares) -> bool:
-        """Work out how many tasks claimants may run in the room that is left: half of what they could; False if none may more.
+        """Work out the tasks that claimants may run in the remaining room: half of the possible ones; False if no more may run.
 
-        All of it would be more than fits, and then not the one with least would start next, but the cheapest.
+        All of them would exceed the room, and then the cheapest would start next rather than the one with least.
         """
         claims = self._claims_now(fairness, state)
         more = fairness.remainder(claims) - claims.running
@@ -483,7 +484,7 @@ class Shares(Columns):
         return bool(more.any())
 
     def _claims_now(self, fairness: Fairness, state: RoundShares) -> Claims:
-        """Return what claimants claim, as of the last count."""
+        """Return the claims as of the last count."""
         ids = self._claimants.ids()
         claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
         state.first = first = state.first or claims
@@ -495,7 +496,7 @@ class Shares(Columns):
         return [fairness.weights.get(claimant, quota) for claimant, quota in zip(ids, quotas, strict=True)]
 
     def _share_within(self, fairness: Fairness, share: Ints) -> None:
-        """Work out the entitlement of each job of its user's share."""
+        """Work out the entitlement of each job within its user's share."""
         assert fairness.within is not None
         for (jobs, ids), units in zip(self._claimants.families(), share.tolist(), strict=True):
             tasks = self._counts.tasks[jobs] - self._counts.infeasible[jobs]
@@ -526,7 +527,7 @@ class Shares(Columns):
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
             self._rungs = np.column_stack([guaranteed, least])
             if not guaranteed.any() and (least == most).all():
-                self._rungs = np.zeros((len(least), 0), np.int64)  # all stand alike
+                self._rungs = np.zeros((len(least), 0), np.int64)  # all have the same rung
             self._most = most = np.maximum(most, self._filled) if len(self._filled) else most
             unscheduled.bound_running(at, tasks, waiting, guaranteed, least, most, policy.fair_step)
         self._allowed = np.maximum(self._most, tasks - waiting)
@@ -547,5 +548,5 @@ class Shares(Columns):
 
 
 def _entitled(fairness: Fairness, claims: Claims) -> Ints:
-    """Return shares, no less than guarantees: shares are granted in tasks of mean size, guarantees in own ones."""
+    """Return shares, raised to guarantees: shares are granted in tasks of mean size, guarantees in own ones."""
     return np.maximum(fairness.entitle(claims), np.minimum(fairness.minima(claims.ids), claims.tasks))

@@ -5,10 +5,10 @@
               base: lower bound L, unlimited, price P
     node  ------------------------------------------------>  head
               slack: capacity H - L, free
-              rungs: one per step of a ladder, each dearer than the one before it
+              rungs: one per step of a ladder, each more expensive than the one before it
 
 All arcs from one node to one head are a *bundle*.  The heads are Firmament's unscheduled aggregators, here the nodes of
-users and the sink.  Numbers are mirrored, and only those that differ go to the network.
+users and the sink.  Numbers are mirrored, and only changed numbers go to the network.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class UnscheduledArcs(Columns):
     head: Ints = column("bundles")
     """Node that it enters."""
     base: Ints = column("bundles", fill=-1)
-    """Base arc, -1 at an index that is not in use; there the arrays below are as at first."""
+    """Base arc, -1 at an unused index; there the arrays below have their initial values."""
     slack: Ints = column("bundles", fill=-1)
     """Slack arc, -1 until one is needed."""
     _capacity: Ints = column("bundles")
@@ -55,7 +55,7 @@ class UnscheduledArcs(Columns):
     _room: Ints = column("bundles")
     """Capacity of the slack arc, 0 without one."""
     _rung: Ints = column("bundles", "rungs", fill=-1)
-    """Rungs, the dearest first, -1 until one is needed; no columns before the first ladder."""
+    """Rungs, the most expensive first, -1 until one is needed; no columns before the first ladder."""
     _width: Ints = column("bundles", "rungs")
     """Capacities of the rungs, 0 without one."""
     _tail_view: memoryview = view("tail")
@@ -88,7 +88,7 @@ class UnscheduledArcs(Columns):
         return new
 
     def forget(self, index: int) -> None:
-        """Forget a bundle, whose arcs go with one of its nodes."""
+        """Forget a bundle, whose arcs the removal of one of its nodes removes."""
         self._base_view[index] = self._slack_view[index] = -1
         self._capacity_view[index] = self._price_view[index] = self._lower_view[index] = self._room_view[index] = 0
         if self._rung.shape[1]:
@@ -100,17 +100,17 @@ class UnscheduledArcs(Columns):
     def bound_running(
         self, at: Ints, tasks: Ints, waiting: Ints, guaranteed: Ints, least: Ints, most: Ints, price: int
     ) -> None:
-        """Bound running tasks behind bundles: `most` at most, below `least` at a price, below `guaranteed` at twice.
+        """Bound running tasks behind bundles: at most `most`, below `least` at a price, below `guaranteed` at twice the price.
 
         Parameters
         ----------
         at : ndarray of int64, shape (n,)
             Indices of bundles.
         tasks, waiting : ndarray of int64, shape (n,)
-            Tasks behind each, and those of them that wait.
+            Tasks behind each bundle, and the waiting ones among them.
         guaranteed, least, most : ndarray of int64, shape (n,)
         price : int
-            Of one task.
+            Cost of one task.
         """
         lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
         firm, held = (np.minimum(bound, tasks - lower) for bound in (guaranteed, least))
@@ -133,15 +133,15 @@ class UnscheduledArcs(Columns):
     ) -> Ints:
         """Give each bundle rungs by weight: the k-th running task of weight w stands on rung (k - 1) // w.
 
-        The lower a rung, the more a task costs that waits although it could stand there.
+        The lower a rung, the higher the cost of a task that waits although it could stand there.
 
         Parameters
         ----------
         at, tasks, waiting, least, most
-            See `bound_running`; what is below `least` stands on the lowest rung.
+            See `bound_running`; tasks below `least` stand on the lowest rung.
         weight : ndarray of float64, shape (n,)
         units : int
-            Tasks that all together may run.
+            Number of tasks of all claimants together that may run.
         step : int
             Difference of cost between two rungs.
 
@@ -152,11 +152,11 @@ class UnscheduledArcs(Columns):
         """
         lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
         pace = np.where(weight > 0, weight / weight.min(initial=np.inf, where=weight > 0), 0.0)
-        # Were all to climb at once, they would end two thirds up; powers of two, so that the rungs seldom move.
+        # If all climbed at once, they would end two thirds up; powers of two, so that the rungs seldom move.
         height = 1.5 * units / max(float(pace.sum()), 1.0) / RUNGS
         pace = pace * 2.0 ** max(0, math.ceil(math.log2(max(height, 1e-9))))
         edges: Ints = np.ceil(np.minimum(np.outer(pace, np.arange(RUNGS + 1)), UNLIMITED) - 1e-9).astype(np.int64)
-        if least.any():  # what is guaranteed stands on the lowest rung, and nothing else does
+        if least.any():  # the lowest rung has exactly the guaranteed tasks
             edges[:, 1:] = np.maximum(edges[:, :-1], least[:, None])
         upto = np.minimum(edges, (tasks - lower)[:, None])
         self._bound(at, lower, tasks - lower - upto[:, -1], RUNGS * step)
@@ -165,7 +165,7 @@ class UnscheduledArcs(Columns):
         return rungs
 
     def free(self, at: Ints) -> None:
-        """Open bundles without bounds and prices."""
+        """Open bundles, without bounds and prices."""
         self._release(at)
         self._open(at, INF)
 
@@ -175,7 +175,7 @@ class UnscheduledArcs(Columns):
         self._open(at, 0)
 
     def _bound(self, at: Ints, lower: Ints, room: Ints, price: int | Ints) -> None:
-        """Let at least `lower` tasks leave, and `room` more before each costs `price`."""
+        """Set bounds: at least `lower` tasks leave, `room` more leave free, and each further one at `price`."""
         self._open(at, INF)
         self._send(self.batch.set_costs, self.base, self._price, at, np.broadcast_to(np.int64(price), len(at)))
         self._send(self.batch.set_lower_bounds, self.base, self._lower, at, lower)
@@ -222,7 +222,7 @@ class UnscheduledArcs(Columns):
     # -- for tests ----------------------------------------------------------------------------------------------
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
-        """Yield the arcs that are kept here, with their ends."""
+        """Yield the arcs kept by this part, with their ends."""
         for arcs in (self.base, self.slack, *self._rung.T):
             at = np.flatnonzero(arcs >= 0)
             yield arcs[at], self.tail[at], self.head[at]

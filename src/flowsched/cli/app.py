@@ -49,24 +49,24 @@ def application() -> click.Group:
 
         \b
         Examples:
-          flowsched simulate                          the bundled model of a GPU cluster
+          flowsched simulate                          a demonstration: shares of a GPU cluster
           flowsched simulate jobs.swf --report out.html
           flowsched run jobs.toml                     commands, on this machine or a cluster
-          flowsched serve --journal FILE              the same for clients of any language, by HTTP
+          flowsched serve --journal FILE              a scheduler for clients of any language, by HTTP
           flowsched hrm agent --config hrm.toml       HRM's processes on many machines
-          flowsched trace info jobs.swf               what is in a trace
+          flowsched trace info jobs.swf               a summary of a trace
           flowsched solve network.min.gz              a DIMACS problem
-          flowsched replay FILE                       a journal: check that its rounds come out the same
-          flowsched journal export FILE               its contents as JSON, for any later version
+          flowsched replay FILE                       a journal: check that its rounds are the same again
+          flowsched journal export FILE               its state as JSON, for any later version
           flowsched bench solver --quick              a measurement
 
         \b
-        Exit status of every command, beside its own:
+        Exit status of every command, in addition to its own:
           0    done
           2    the command line or the input is wrong
           74   the system refuses: a full disk, a closed stream, no memory
           130  interrupted (Ctrl-C)
-          141  the reader of the output is gone; files asked for are written
+          141  the reader of the output is gone; requested files are written
         """
 
     app.add_command(simulate)

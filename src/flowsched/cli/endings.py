@@ -159,7 +159,7 @@ def check_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | 
 
 @contextlib.contextmanager
 def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
-    """Let the first Ctrl-C within call `stop` instead of interrupting; the next one interrupts."""
+    """Call `stop` at the first Ctrl-C within; the next one interrupts."""
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
@@ -192,7 +192,7 @@ def process(run: Callable[[], object]) -> NoReturn:
         code = _code(KeyboardInterrupt())
     finally:
         if handled:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done but for Python's own end
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the end of Python is left
     sys.exit(code)
 
 

@@ -32,15 +32,19 @@ _PATH = endings.FILE
 
 _config = click.option(
     "--config", type=_PATH, metavar="FILE", required=True, envvar="FLOWSCHED_HRM", show_envvar=True,
-    help="The configuration.",
+    help="Configuration file.",
 )  # fmt: skip
 
-_name = click.option("--name", metavar="NAME", help="In place of the name in the configuration.")
+_name = click.option("--name", metavar="NAME", help="Name instead of the one in the configuration.")
 
 
 def _queue(command: Any) -> Any:
-    command = click.option("--most", type=click.IntRange(1), metavar="N", help="Most containers at once.")(command)
-    return click.option("--length", type=click.IntRange(0), metavar="N", help="Most tasks that wait.")(command)
+    command = click.option("--most", type=click.IntRange(1), metavar="N", help="Maximum number of containers at once.")(
+        command
+    )
+    return click.option("--length", type=click.IntRange(0), metavar="N", help="Maximum number of waiting tasks.")(
+        command
+    )
 
 
 @click.group("hrm", cls=endings.Group)
@@ -59,7 +63,7 @@ def hrm() -> None:
     \b
     Exit status of negotiator, scheduler and agent:
       0    ended by Ctrl-C or SIGTERM
-      1    failed; the same command goes on from the shared state
+      1    failed; the same command continues from the shared state
       2    the command line or the configuration is wrong
     """
 
@@ -156,10 +160,10 @@ def check(file: Path, name: str | None) -> None:
 @hrm.command()
 @click.argument("file", type=_PATH)
 @_config
-@click.option("--suffix", metavar="TEXT", default="", help="Is added to the jobs' names, to submit a file once more.")
+@click.option("--suffix", metavar="TEXT", default="", help="Suffix for job names, to submit a file again.")
 @click.option("--wait", is_flag=True, help="Wait until all tasks have ended; exit status 1 if any failed.")
 def submit(file: Path, config: Path, suffix: str, wait: bool) -> None:
-    """Submit the jobs of FILE: tables [[job]] with name, command, count, demand = {vcore, mem, gmem}, trigger and others."""
+    """Submit the jobs of FILE: tables [[job]] with name, command, count, demand = {vcore, mem, gmem}, trigger and more."""
     jobs = read_containers(file, suffix)
     with _connected(config) as negotiator:
         from flowsched.hrm.state import work
@@ -217,14 +221,14 @@ def list_(config: Path) -> None:
 @queue.command()
 @click.argument("unit")
 @_config
-@click.option("--machine", metavar="NAME", required=True)
+@click.option("--machine", metavar="NAME", required=True, help="Machine.")
 @click.option("--vcore", type=float, metavar="N", required=True, help="Cores.")
 @click.option("--mem", type=float, metavar="MIB", required=True, help="Memory.")
 @_queue
 def create(
     config: Path, unit: str, machine: str, vcore: float, mem: float, length: int | None, most: int | None
 ) -> None:
-    """Create a unit with its queues on a machine: of cores and memory, bound to no CPUs."""
+    """Create a unit of cores and memory with its queues on a machine, bound to no CPUs."""
     with _connected(config) as negotiator:
         negotiator.add_units([ResourceUnit(unit, machine, vcore, mem)], length=length or 0, most=most)
 
@@ -234,7 +238,7 @@ def create(
 @_config
 @_queue
 def set_(config: Path, units: tuple[str, ...], length: int | None, most: int | None) -> None:
-    """Change attributes of queues; what runs or waits is not taken back."""
+    """Change attributes of queues; running and waiting tasks stay."""
     with _connected(config) as negotiator:
         negotiator.set_units(units, length=length, most=most)
 

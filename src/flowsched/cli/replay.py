@@ -37,7 +37,7 @@ _OF: dict[str, type[Scheduler] | type[FineGrained]] = {"Scheduler": Scheduler, "
 
 _policies = click.option(
     "--policy", "policies", multiple=True, metavar="MODULE:NAME",
-    help="A policy with parts of your own: an object, or a function that makes one. May be repeated.",
+    help="Policy with your own parts: an object, or a function that makes one. May be repeated.",
 )  # fmt: skip
 
 
@@ -52,10 +52,10 @@ _policies = click.option(
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
-    """Make all rounds of a journal (or snapshot) again, and report those that differ.
+    """Repeat all rounds of a journal (or snapshot), and report those that differ.
 
-    The journal is only read. Compared are tasks preempted, migrated and placed with machines and devices, costs, and the
-    reasons of waiting tasks. A round that ran into its time limit may differ; it is shown, too.
+    The journal is only read. The comparison covers preempted, migrated and placed tasks with machines and devices, costs,
+    and the reasons of waiting tasks. A round that ran into its time limit may differ; it is shown, too.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
 
     \b
     Exit status:
-      0    every round is the same, but for time limits
+      0    every round is the same, except for time limits
       1    a round differs
       2    the command line is wrong
       3    the file cannot be read: it is damaged, or another policy is needed
@@ -170,7 +170,7 @@ def _words(description: Any) -> str:
 
 @click.group("journal", cls=endings.Group)
 def journal() -> None:
-    """Take the state in a journal to another version, another machine, another program.
+    """Export the state of a journal, or start a journal from an export.
 
     \b
     Examples:
@@ -185,19 +185,19 @@ def journal() -> None:
     "-o", "--output", type=endings.FILE, metavar="OUT",
     help="Output file; compressed if it ends with .gz. By default standard output.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Overwrite a file that is there already.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @_policies
 def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bool) -> None:
     """Write the state at the end of a journal (or of a snapshot) as lines of JSON.
 
-    Machines, jobs, tasks, what runs where since when, ages, shares and debts: whatever decides about later rounds.
-    The journal is only read. The format is described in the documentation of flowsched.journal.export.
+    The state is everything that later rounds depend on: machines, jobs, tasks, placements with their starts, ages,
+    shares and debts. The journal is only read. The format is described in the documentation of flowsched.journal.export.
 
     \b
     Exit status:
       0    done
       2    the command line is wrong
-      3    the file cannot be read, or the other one not be written
+      3    the file cannot be read, or the output cannot be written
       74, 130, 141  as `flowsched --help` says
     """
     given = [policy_named(name) for name in policies]
@@ -216,16 +216,16 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
 @click.argument("journal_", metavar="JOURNAL", type=endings.FILE)
 @_policies
 def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
-    """Begin a journal with a state that `flowsched journal export` wrote.
+    """Start a journal from a state that `flowsched journal export` wrote.
 
-    A scheduler that is then made with this journal goes on with the same placements, ages, shares and debts. The whole
-    file is checked; the journal is there when all of it is, and not before. None is ever overwritten.
+    A scheduler with this journal continues with the same placements, ages, shares and debts. The whole file is checked
+    before the journal is made. An existing journal is never overwritten.
 
     \b
     Exit status:
       0    done
       2    the command line is wrong
-      3    the file cannot be read, or the journal not be written
+      3    the file cannot be read, or the journal cannot be written
       74, 130, 141  as `flowsched --help` says
     """
     given = [policy_named(name) for name in policies]

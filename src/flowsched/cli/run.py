@@ -55,7 +55,7 @@ _CLUSTERS: dict[str, tuple[str, str, Callable[[_Session, str], Executor]]] = {
         lambda session, at: KubernetesExecutor(RESOURCES, image=at, name=session.name),
     ),
 }
-"""Clusters for ``--on``: forms, the package that each needs, and what makes its executor of what follows."""
+"""Clusters for ``--on``: forms, the package that each needs, and a function from the rest of the text to its executor."""
 
 _WHERE = ", ".join(("local", *(forms for forms, _, _ in _CLUSTERS.values())))
 
@@ -74,13 +74,13 @@ _FAILED = 1
     "--output",
     type=endings.FOLDER,
     metavar="DIR",
-    help="Where the output of each task goes, as TASK.log.  [default: FILE's name, with .out]",
+    help="Folder for the output of each task, TASK.log.  [default: FILE's name, with .out]",
 )
 @click.option(
     "--state",
     type=endings.FOLDER,
     metavar="DIR",
-    help="Keep a journal there: the same command goes on where it was interrupted or killed.",
+    help="Folder for a journal: after an interruption or a kill the same command continues from it.",
 )
 @click.option(
     "--cgroup",
@@ -94,14 +94,14 @@ _FAILED = 1
     metavar="SECONDS",
     default=300.0,
     show_default=True,
-    help="How long a task waits while all machines that could run it are gone or drained; then it has failed.",
+    help="Time that a task waits while all machines that could run it are gone or drained; then it fails.",
 )
 @click.option(
     "--elastic",
     is_flag=True,
-    help="Larger machines may come: also a task that no machine could ever run waits for --patience.",
+    help="Expect larger machines: a task that no machine could ever run also waits for --patience.",
 )
-@click.option("--retry-failed", is_flag=True, help="With --state: run the tasks again that have failed for good.")
+@click.option("--retry-failed", is_flag=True, help="With --state: run the tasks that failed for good again.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def run(
     file: Path,
@@ -115,9 +115,9 @@ def run(
     retry_failed: bool,
     quiet: bool,
 ) -> None:
-    """Run the jobs of FILE, each task where and when the scheduler says.
+    """Run the jobs of FILE; the scheduler decides where and when.
 
-    FILE has TOML:
+    FILE is TOML:
 
     \b
       [machine]                  # optional: the part of this machine that is used
@@ -128,12 +128,12 @@ def run(
       count = 8                  # tasks; FLOWSCHED_INDEX is 0 to 7
       demand = {cpu = 2, mem = 500, gpu = 1}
 
-    Others of its keys: priority (lower is better), user, gang, constraints, retries, time_limit, environment, directory.
+    Further keys: priority (lower is better), user, gang, constraints, retries, time_limit, environment, directory.
 
     \b
     Examples:
       flowsched run jobs.toml
-      flowsched run jobs.toml --state today        after a kill, the same again goes on
+      flowsched run jobs.toml --state today        after a kill, the same command continues
       flowsched run jobs.toml --state today --retry-failed
       flowsched run jobs.toml --on dask://10.0.0.1:8786
       flowsched run jobs.toml --on ray       the Ray cluster of this machine
@@ -141,12 +141,12 @@ def run(
 
     \b
     Exit status:
-      0    every task has ended well
+      0    every task has succeeded
       1    a task failed for good, or can never run
       2    the command line or FILE is wrong
-      130, 143  interrupted by Ctrl-C or SIGTERM: all processes were stopped (a second one does not wait for them to end by
-           themselves)
-      74   also: the cluster's answers are not understood, so that nothing can go on
+      130, 143  interrupted by Ctrl-C or SIGTERM: all processes were stopped (a second signal does not wait for
+           their end)
+      74   also: the answers of the cluster are not understood
       74, 141  as `flowsched --help` says
     """
     output = Path(f"{file.stem}.out") if output is None else output
@@ -240,12 +240,12 @@ class _Session:
 
     @property
     def folder(self) -> Path | None:
-        """Where an executor keeps its records, if anywhere."""
+        """Folder for the records of an executor, or None."""
         return None if self._state is None else self._state / "runs"
 
     @property
     def name(self) -> str:
-        """A name for what the next call over the same state has to find elsewhere; "" without a state."""
+        """Name by which the next call over the same state finds runs elsewhere; "" without a state."""
         if self._state is None:
             return ""
         path = self._state / "name"
@@ -255,7 +255,7 @@ class _Session:
         return path.read_text()
 
     def begin(self, content: bytes, state: Path) -> None:
-        """Begin a state, or go on with one, which must be of the same file."""
+        """Begin a state, or continue one, which must be of the same file."""
         private.folder("--state", state)
         copy = state / "jobs.toml"
         if copy.exists() and copy.read_bytes() != content:
@@ -271,7 +271,7 @@ class _Session:
         self._ended.write("\n")
 
     def forget_failed(self) -> None:
-        """Let the tasks that have failed run again; of a gang all, since they run together."""
+        """Mark failed tasks to run again; all tasks of a gang, since they run together."""
         again = {task for task, error in self.ends.items() if error}
         for job in self._jobs.jobs:
             if job.submitted.gang is not None and again & job.commands.keys():

@@ -1,4 +1,4 @@
-"""``flowsched serve``: a scheduler that clients of any language tell events by HTTP."""
+"""``flowsched serve``: a scheduler behind HTTP, for clients of any language."""
 
 from __future__ import annotations
 
@@ -28,24 +28,43 @@ _SHORTEST, _LONGEST = 16, 4096
 @click.command("serve", cls=endings.Command)
 @click.option(
     "--journal", type=endings.FILE, metavar="FILE",
-    help="Where to write down what happens; the same command goes on from it. Keys of requests are beside it, in FILE.requests.",
+    help="File for the journal, from which the same command continues. FILE.requests has the keys of requests.",
 )  # fmt: skip
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 takes a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8642,
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
 @click.option(
     "--token-file", type=endings.FILE, metavar="FILE",
-    help="A file with the token. By default FLOWSCHED_TOKEN of the environment, or a new one, which is printed.",
+    help="File with the token. By default the variable FLOWSCHED_TOKEN, or a new token, which is printed.",
 )  # fmt: skip
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True,
-    help=f"One of: {', '.join(Policy.names())}; or MODULE:NAME of your own.",
+    help=f"One of: {', '.join(Policy.names())}; or your own, MODULE:NAME.",
 )  # fmt: skip
-@click.option("--resources", metavar="NAMES", default="cpu,mem,gpu", show_default=True, help="What machines have.")
 @click.option(
-    "--interval", type=click.FloatRange(0), default=0.02, show_default=True, help="Least seconds from round to round."
+    "--resources",
+    metavar="NAMES",
+    default="cpu,mem,gpu",
+    show_default=True,
+    help="Names of the resources, comma-separated.",
 )
 @click.option(
-    "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Of computing for one round."
+    "--interval",
+    type=click.FloatRange(0),
+    default=0.02,
+    show_default=True,
+    help="Minimum time between rounds, in seconds.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Limit on the computing time of a round.",
 )
 def serve(
     journal: Path | None, host: str, port: int, token_file: Path | None, policy: str, resources: str, interval: float,
@@ -58,12 +77,12 @@ def serve(
       flowsched serve --journal cluster.journal
       curl -H "Authorization: Bearer $FLOWSCHED_TOKEN" http://127.0.0.1:8642/v1/state
 
-    Another address than this machine's own needs a token of yours, and something in front that encrypts.
+    An address that other machines reach needs your own token, and a proxy in front that encrypts.
 
     \b
     Exit status:
       0    ended by Ctrl-C or SIGTERM: requests are answered, the journal is whole
-      1    the service has failed; the same command goes on from the journal
+      1    the service has failed; the same command continues from the journal
       2    the command line is wrong, or the journal cannot be read
       74, 141  as `flowsched --help` says
     """
@@ -100,7 +119,7 @@ def serve(
 
 
 def _token(path: Path | None) -> str | None:
-    """Return the token that was given."""
+    """Return the token from the file or the environment."""
     if path is None:
         token = os.environ.get("FLOWSCHED_TOKEN")
     else:

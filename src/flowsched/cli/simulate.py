@@ -38,13 +38,13 @@ from flowsched.sim.report import write_comparison
 from flowsched.sim.summary import duration, facts_line, tables
 
 _GARBAGE = 100_000
-"""New objects after which this process looks for cycles of them."""
+"""Number of new objects after which the garbage collector of this process runs."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """A time span: a number of seconds, or of a unit."""
+    """Return a time span in seconds; its text may have a unit."""
     if value is None:
         return None
     unit = _UNITS.get(value.strip()[-1:].lower())
@@ -83,30 +83,30 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     default=1,
     show_default=True,
     metavar="N",
-    help="--compare: with so many seeds, from --seed on.",
+    help="--compare: number of seeds, from --seed on.",
 )
 @click.option(
     "--interval",
     callback=_seconds,
     metavar="TIME",
-    help="A round at multiples of this time instead of after every event.",
+    help="Decide at multiples of this time instead of after every event.",
 )
 @click.option(
-    "--compress", type=float, metavar="FACTOR", help="Tasks arrive FACTOR times as fast; they run as long as before."
+    "--compress", type=float, metavar="FACTOR", help="Arrivals FACTOR times as fast; run times stay the same."
 )
-@click.option("--hold", is_flag=True, help="No task ever ends: fill the cluster.")
+@click.option("--hold", is_flag=True, help="Fill the cluster: no task ever ends.")
 @click.option("--until", callback=_seconds, metavar="TIME", help="End at this simulated time.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Only the first N tasks; the run still lasts until they have ended, as without the limit.",
+    help="Use only the first N tasks; the run still lasts until they have ended.",
 )
 @click.option(
     "--scale",
     type=float,
     metavar="S",
-    help="Size of a synthetic workload's cluster; of `model` 1 is 1,523 machines.  [default: 1, of `model` 0.25]",
+    help="Size of a synthetic workload's cluster; for `model`, 1 is 1,523 machines.  [default: 1; model 0.25]",
 )
 @click.option(
     "--load",
@@ -118,27 +118,44 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--estimates",
     type=click.FloatRange(min=1),
     metavar="F",
-    help="Tell schedulers run times, too long by a random factor from 1 to F; 1 tells them exactly.",
+    help="Give schedulers estimates of run times, too long by a random factor from 1 to F; 1 gives exact ones.",
 )
 @click.option(
     "--power",
     metavar="MODEL",
-    help="Watts, for the energy: machine=WATTS and RESOURCE=IDLE:PEAK of a unit, such as machine=50,cpu=1:4,gpu=30:300,gpu.T4=10:70.",
+    help="Power in watts, for the energy: machine=WATTS, and RESOURCE=IDLE:PEAK of a unit, such as machine=50,cpu=1:4,gpu=30:300,gpu.T4=10:70.",
 )
 @click.option(
     "--network",
     metavar="MODEL",
-    help="Bandwidth of links over which tasks read their input (columns data.MACHINE) before they work: machine=AMOUNT,rack=AMOUNT a second.",
+    help="Bandwidth of the links over which tasks first read their input (columns data.MACHINE): machine=AMOUNT,rack=AMOUNT a second.",
 )
-@click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
+@click.option("--charge-solver", is_flag=True, help="Let the time of a decision pass in the simulation, too.")
 @click.option(
     "--preempted", type=click.Choice(["restart", "resume"]), default="restart", show_default=True,
-    help="A stopped task loses its work, or keeps it.",
+    help="Lose or keep the work of a stopped task.",
 )  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same simulation.")
-@click.option("--report", type=endings.FILE, metavar="FILE", help="Write a report with plots, one HTML file.")
-@click.option("--json", "json_file", type=endings.FILE, metavar="FILE", help="Write all figures and series.")
-@click.option("--csv", "csv_file", type=endings.FILE, metavar="FILE", help="--compare: write a row per run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the simulation.")
+@click.option(
+    "--report",
+    type=endings.FILE,
+    metavar="FILE",
+    help="Write a report with plots, one HTML file.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=endings.FILE,
+    metavar="FILE",
+    help="Write all figures and series.",
+)
+@click.option(
+    "--csv",
+    "csv_file",
+    type=endings.FILE,
+    metavar="FILE",
+    help="--compare: write a row per run.",
+)
 @click.option(
     "--tasks",
     type=endings.FILE,
@@ -151,7 +168,9 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="FILE",
     help="Write the scheduler's journal, for `flowsched replay`; a new file.",
 )
-@click.option("--goals", is_flag=True, help="Print the goals of the policy, and which can override which, and stop.")
+@click.option(
+    "--goals", is_flag=True, help="Print the goals of the policy, and which can override which, without a run."
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def simulate(**options: Any) -> None:
     """Schedule a recorded or modelled workload on a simulated cluster.
@@ -177,10 +196,10 @@ def simulate(**options: Any) -> None:
       0    done
       1    the scheduler broke a promise (a machine above capacity, ...)
       2    the command line or the trace is wrong
-      130  interrupted; what was measured until then is printed (a second Ctrl-C ends it at once)
+      130  interrupted; the measurements until then are printed (a second Ctrl-C ends it at once)
       74, 141  as `flowsched --help` says
     """
-    gc.set_threshold(_GARBAGE)  # a third of the time of a run of 100,000 tasks went into looking for cycles
+    gc.set_threshold(_GARBAGE)  # the collector took a third of the time of a run of 100,000 tasks
     console = endings.Words(options["quiet"])
     if options["file"] is not None and options["trace"] is not None:
         raise BadInput("FILE and --trace are the same; give one")

@@ -49,7 +49,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
 )  # fmt: skip
 @click.option(
     "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling", "network_simplex"]), default="auto", show_default=True,
-    help="Algorithm; every choice finds the same cost.",
+    help="Algorithm; all find the same cost.",
 )  # fmt: skip
 @click.option(
     "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time limit (of each round)."
@@ -57,15 +57,13 @@ _EXIT_CODES: dict[type[Exception], int] = {
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
 @click.option(
     "--max-bytes", "limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, metavar="N",
-    help="Read no larger FILE, counted after decompression.",
+    help="Limit on the size of FILE, after decompression.",
 )  # fmt: skip
-@click.option(
-    "--incremental", is_flag=True, help="Speak the incremental DIMACS stream; FILE is the standard input then."
-)
+@click.option("--incremental", is_flag=True, help="Read an incremental DIMACS stream from the standard input.")
 @click.option(
     "--assignments",
     is_flag=True,
-    help="With --incremental: answer by lines m TASK UNIT instead of the flow and its cost.",
+    help="With --incremental: answer with lines m TASK UNIT instead of the flow and its cost.",
 )
 def solve(
     file: BinaryIO | None,

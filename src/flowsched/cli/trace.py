@@ -1,4 +1,4 @@
-"""``flowsched trace``: what is in a trace, and the same trace in another format."""
+"""``flowsched trace``: a summary of a trace, and the same trace in another format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OPTIONS = (
     click.option(
         "--format",
         metavar="NAME",
-        help=f"Format of the trace, if its contents do not tell: {', '.join(sim.TRACE_FORMATS)}.",
+        help=f"Format of the trace, if it does not follow from the contents: {', '.join(sim.TRACE_FORMATS)}.",
     ),
     click.option(
         "--variant",
@@ -37,7 +37,7 @@ _OPTIONS = (
     ),
     click.option(
         "--machines",
-        metavar="WHAT",
+        metavar="MACHINES",
         help="Machines instead of the trace's: 32xcpu=4,mem=16384 (and more after a +), or a CSV file.",
     ),
 )
@@ -62,10 +62,10 @@ def load(path: str, options: dict[str, Any]) -> sim.Workload:
 
 
 _NAME = 40
-"""Characters of the first column that the others leave it."""
+"""Minimum width of the first column, in characters."""
 
 _WIDE = 9
-"""Columns of figures from which on each word of a header has its line; so it has where the table is too wide."""
+"""Number of columns from which each word of a header has its own line, as in a table that is too wide."""
 
 
 def print_tables(out: endings.Out, tables: Iterable[Table]) -> None:
@@ -97,12 +97,12 @@ def print_tables(out: endings.Out, tables: Iterable[Table]) -> None:
         out.print(grid)
 
 
-_LIMIT = click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N tasks.")
+_LIMIT = click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Use only the first N tasks.")
 
 
 @click.group("trace", cls=endings.Group)
 def trace() -> None:
-    """Say what is in a trace, or write it in another format.
+    """Summarise a trace, or write it in another format.
 
     \b
     Examples:
@@ -118,7 +118,7 @@ def trace() -> None:
 @trace_options
 @_LIMIT
 def info(file: str, **options: Any) -> None:
-    """Say what is in FILE: jobs, tasks, users, times, demands, machines.
+    """Summarise FILE: jobs, tasks, users, times, demands, machines.
 
     FILE is the file or directory of a trace, or the name of a synthetic workload: model, poisson, batch, bursts, hrm.
 

@@ -1,4 +1,4 @@
-"""The world: machines, jobs, tasks and users, what happens to them, and what is.  It knows nothing of networks."""
+"""The cluster: machines, jobs, tasks and users, the events that change them, and their state.  It does not use networks."""
 
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.state import Cluster

@@ -1,5 +1,5 @@
-"""Affinity: limits on how many tasks of one kind share a machine (`Task.apart`) or a rack (`apart_in_rack`), and kinds that
-must not share a machine (`avoids`).
+"""Affinity: limits on the number of tasks of one kind on a machine (`Task.apart`) or in a rack (`apart_in_rack`), and
+kinds that must not share a machine (`avoids`).
 
 Limits are symmetric: the strictest limit among the tasks present applies to all, so the order in which tasks start does not
 matter.  A class without a kind is a kind of its own.  As long as no class has a limit, only counts are kept.
@@ -22,7 +22,7 @@ __all__ = ["MANY", "Affinity", "ClassAffinity"]
 Ints = NDArray[np.int64]
 
 MANY = 1 << 40
-"""Stands for "as many as you like"."""
+"""Count that stands for "no limit"."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class ClassAffinity:
 
 
 class Affinity:
-    """Counts of running tasks by kind, machine and rack, and what they permit."""
+    """Running tasks by kind, machine and rack, and the limits that apply to more of them."""
 
     def __init__(self) -> None:
         self._classes: dict[int, ClassAffinity] = {}
@@ -58,7 +58,7 @@ class Affinity:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def settle(self, row: int, name: Hashable | None) -> Collection[int]:
-        """Put the machine and its tasks into the rack of that name; return the rows for which that may matter."""
+        """Put the machine and its tasks into the rack of that name; return the rows that this may affect."""
         rack = _rack(row, name)
         if self._rack.get(row) == rack:
             return ()
@@ -86,7 +86,7 @@ class Affinity:
         return left
 
     def rack_rows(self, row: int) -> Collection[int]:
-        """The machines in the rack of this one, in the order in which they joined it."""
+        """Return the machines in the rack of this one, in the order in which they joined it."""
         return self._rows.get(self._rack.get(row), ())
 
     # -- classes ------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class Affinity:
     def add_class(
         self, class_id: int, kind: Hashable | None, spread: tuple[int | None, int | None], avoids: Iterable[Hashable]
     ) -> None:
-        """Add a class; `spread` is the most of its kind on its machine and in its rack."""
+        """Add a class; `spread` has its limits of tasks of its kind on a machine and in a rack."""
         on_machine, in_rack = (most or MANY for most in spread)
         new = ClassAffinity(
             ("class", class_id) if kind is None else ("kind", kind), kind, on_machine, in_rack, frozenset(avoids)
@@ -124,16 +124,16 @@ class Affinity:
                 del self._avoided[other]
 
     def restricts(self, class_id: int) -> bool:
-        """Return whether the class has limits of its own."""
+        """Return True if the class has limits of its own."""
         return class_id in self._classes and self._classes[class_id].wishes
 
     def limits_of(self, class_id: int) -> tuple[int, int]:
-        """Return the most of its kind that the class itself allows on its machine and in its rack."""
+        """Return the class's own limits of tasks of its kind on a machine and in a rack."""
         known = self._classes.get(class_id)
         return (MANY, MANY) if known is None else (known.on_machine, known.in_rack)
 
     def most_beside(self, class_id: int, other: int, count: int) -> int:
-        """Return how many tasks of a class may share a machine with so many of another class, by what the two say."""
+        """Return the number of tasks of a class that may share a machine with `count` tasks of another class, by their limits."""
         one, two = self._classes.get(class_id), self._classes.get(other)
         if one is None or two is None or not count:
             return MANY
@@ -142,17 +142,17 @@ class Affinity:
         return max(min(one.on_machine, two.on_machine) - count, 0) if one.kind == two.kind else MANY
 
     def heeds(self, class_id: int) -> bool:
-        """Return whether limits may concern the class on a machine."""
+        """Return True if limits may concern the class on a machine."""
         return self.fussy > 0 and class_id in self._classes
 
     def spreads(self, class_id: int) -> bool:
-        """Return whether limits may concern the class in a rack."""
+        """Return True if limits may concern the class in a rack."""
         return class_id in self._classes and self._classes[class_id].kind in self._spread
 
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def take(self, row: int, class_id: int, count: int) -> Collection[int]:
-        """Start so many tasks of the class on the machine, or stop them where it is negative; return rows for which that may matter."""
+        """Count `count` more running tasks of the class on the machine, or fewer if negative; return the rows that this may affect."""
         known = self._classes.get(class_id)
         if known is None:
             return ()
@@ -162,7 +162,7 @@ class Affinity:
         return self._rows[rack] if known.kind in self._spread else ()
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
-        """Lower the counts of `Inventory.room`, shape (classes, rows), to what affinity leaves, and note its bits."""
+        """Lower the counts of `Inventory.room`, shape (classes, rows), to the limits of affinity, and set its bits."""
         if not self.fussy:
             return
         for i, class_id in enumerate(classes.tolist()):
@@ -171,7 +171,7 @@ class Affinity:
                 why[i, most == 0] |= bit
 
     def room(self, class_id: int, rows: Ints) -> tuple[Ints, Ints] | None:
-        """Return how many more tasks of the class the tasks on each machine, and in its rack, allow; None for any number."""
+        """Return the number of further tasks of the class by the limits on each machine, and in its rack; None without limits."""
         if not self.heeds(class_id):
             return None
         known = self._classes[class_id]
@@ -189,11 +189,11 @@ class Affinity:
         return machine[rows], rack[rows]
 
     def room_in_rack(self, class_id: int, name: Hashable) -> int:
-        """Return how many more tasks of the class the rack of that name allows."""
+        """Return the number of further tasks of the class that the rack of that name allows."""
         return self._left_in_rack(class_id, self._in.get(self._classes[class_id].kind, {}).get(("rack", name), {}))
 
     def admits(self, row: int, class_id: int, without: Sequence[int] = ()) -> bool:
-        """Return whether one more task of the class may run there, but for one task each of the classes in `without`."""
+        """Return True if one more task of the class may run there, after one task of each class in `without` has left."""
         if not self.heeds(class_id):
             return True
         known, gone = self._classes[class_id], Counter(without)
@@ -213,7 +213,7 @@ class Affinity:
         return not any(other in there(self._classes[other].kind) for other in self._avoided.get(known.name, ()))
 
     def _left(self, class_id: int, there: Mapping[int, int]) -> int:
-        """Return how many may join those of the same kind on a machine, counted by class: the strictest limit holds."""
+        """Return the number of further tasks next to those of the same kind on a machine, given by class; the strictest limit applies."""
         strictest = min(self._classes[one].on_machine for one in (class_id, *there))
         return max(strictest - sum(there.values()), 0)
 
@@ -230,7 +230,7 @@ def _rack(row: int, name: Hashable | None) -> Hashable:
 def _count(
     counts: dict[Hashable, dict[Any, dict[int, int]]], kind: Hashable, where: Any, class_id: int, more: int
 ) -> None:
-    """Count so many more, and forget what has come down to nothing."""
+    """Add to a count, and remove entries that reach 0."""
     of_kind = counts.setdefault(kind, {})
     there = of_kind.setdefault(where, {})
     there[class_id] = there.get(class_id, 0) + more

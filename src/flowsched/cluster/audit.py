@@ -1,6 +1,6 @@
-"""Does a cluster hold together?  For one that was read from a file, before anything goes by it.
+"""Consistency check of a cluster that was read from a file, before its first use.
 
-The records are compared with each other, and the inventory with one that is made anew from the records.
+The records are compared with each other, and the inventory with one that is rebuilt from the records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flowsched.exceptions import InputError
 __all__ = ["audit"]
 
 _Columns = dict[str, Any]
-"""What `TaskRecord.__columns__` returns of some tasks, with the records, the indices of their classes, and a number for each group."""
+"""Columns of `TaskRecord.__columns__` for some tasks, with the records, the indices of their classes, and group numbers."""
 
 
 def audit(cluster: Cluster) -> None:
@@ -37,21 +37,21 @@ def audit(cluster: Cluster) -> None:
     Parameters
     ----------
     cluster : Cluster
-        Its attributes are of the right types; nothing else is taken for granted.
+        Its attributes have the right types; nothing else is assumed.
 
     Raises
     ------
     InputError
-        What contradicts what.
+        Names the contradiction.
     """
     if cluster.midway:
         raise InputError("cluster: in the middle of a change")
     _machines(cluster)
     _classes(cluster)
-    told, running, groups = _tasks(cluster)
+    columns, running, groups = _tasks(cluster)
     _retries(cluster, groups)
-    _jobs(cluster, told)
-    _groups(cluster, told, running, groups)
+    _jobs(cluster, columns)
+    _groups(cluster, columns, running, groups)
     _changes(cluster)
     _inventory(cluster, running)
 
@@ -62,7 +62,7 @@ def _must(holds: Any, what: str) -> None:
 
 
 def _indices(indices: IdPool, used: Iterable[int], what: str) -> None:
-    """Every index below the count is in use or free, and just once."""
+    """Require that every index below the count is either in use or free, exactly once."""
     given = [*used, *indices._free]
     whole = {*map(type, given)} <= {int} and min(given, default=0) >= 0 and max(given, default=-1) < indices.count
     _must(whole and len({*given}) == len(given) == indices.count, f"numbers of {what} are given twice, lost or unknown")
@@ -73,7 +73,7 @@ def _distinct(numbers: NDArray[np.int64]) -> bool:
 
 
 def _numbers(what: str, values: Sequence[Any], least: float = -inf, *, finite: bool = True) -> None:
-    """Refuse what `number` refuses."""
+    """Raise the errors of `number`."""
     if {*map(type, values)} <= {float}:
         array = np.array(values, np.float64)
         if (array >= least).all() and (not finite or np.isfinite(array).all()):
@@ -131,7 +131,7 @@ def _classes(cluster: Cluster) -> None:
     _must(all(type(level) is int for level in inventory.levels), "a priority that is no number")
     _must(
         len(set(inventory.levels)) == len(inventory.levels) == len(inventory._running_by_level),
-        "priorities are told twice",
+        "a priority occurs twice",
     )
     _must(inventory.running_at.shape[1] >= len(inventory.levels), "inventory.running_at is too narrow")
     width = len(cluster.resources.names)
@@ -148,62 +148,62 @@ def _classes(cluster: Cluster) -> None:
 
 
 def _tasks(cluster: Cluster) -> tuple[_Columns, _Columns, dict[Group, int]]:
-    """Return the columns of all tasks, those of the tasks that run, and a number for each group."""
+    """Return the columns of all tasks, those of the running tasks, and a number for each group."""
     tasks, numbered = cluster.tasks, cluster.by_index
     records = list(tasks.values())
     _must({*map(type, records)} <= {TaskRecord}, "a task under another id")
-    told: _Columns = {**TaskRecord.__columns__(records), "record": records}
-    _must(all(map(eq, told["id"], tasks)), "a task under another id")
-    indices = told["index"].tolist()
+    columns: _Columns = {**TaskRecord.__columns__(records), "record": records}
+    _must(all(map(eq, columns["id"], tasks)), "a task under another id")
+    indices = columns["index"].tolist()
     _indices(cluster._indices, indices, "tasks")
     known = len(numbered) >= cluster._indices.count and len(numbered) - numbered.count(None) == len(records)
     _must(known and all(map(is_, map(numbered.__getitem__, indices), records)), "tasks and their numbers differ")
-    turn, run = told["turn"], told["run"]
+    turn, run = columns["turn"], columns["run"]
     _must(_distinct(turn) and turn.max(initial=0) <= cluster._turn, "turns of tasks are not in order")
     begun = run[run != 0]
     within = begun.min(initial=1) > 0 and begun.max(initial=0) <= cluster.runs
     _must(within and _distinct(begun), "runs are numbered twice")
-    _must(True not in told["gone"], "a task that has left is still there")
-    _numbers("task: preempted", told["preempted"], finite=False)
-    _numbers("task: duration", told["duration"], 0, finite=False)
-    _numbers("task: since", [since for since in told["since"] if since is not None])
-    groups = {group: number for number, group in enumerate(dict.fromkeys(told["group"]))}
+    _must(True not in columns["gone"], "a task that has left is still there")
+    _numbers("task: preempted", columns["preempted"], finite=False)
+    _numbers("task: duration", columns["duration"], 0, finite=False)
+    _numbers("task: since", [since for since in columns["since"] if since is not None])
+    groups = {group: number for number, group in enumerate(dict.fromkeys(columns["group"]))}
     classes = [group.cls.index for group in groups]
     _must({*map(type, classes)} <= {int}, "a group of an unknown class")
-    told["number"] = np.array([groups[group] for group in told["group"]], np.intp)
-    told["class"] = np.array(classes, np.int64)[told["number"]]
-    there = told["row"] >= 0
+    columns["number"] = np.array([groups[group] for group in columns["group"]], np.intp)
+    columns["class"] = np.array(classes, np.int64)[columns["number"]]
+    there = columns["row"] >= 0
     running = {
         name: column[there] if isinstance(column, np.ndarray) else [*compress(column, there.tolist())]
-        for name, column in told.items()
+        for name, column in columns.items()
     }
     _running(cluster, running)
-    return told, running, groups
+    return columns, running, groups
 
 
-def _running(cluster: Cluster, told: _Columns) -> None:
-    inventory, row, began = cluster.inventory, told["row"], told["began"]
+def _running(cluster: Cluster, columns: _Columns) -> None:
+    inventory, row, began = cluster.inventory, columns["row"], columns["began"]
     times = all(issubclass(kind, float | int) for kind in {*map(type, began)})
-    _must(times and {*map(type, told["devices"])} <= {tuple}, "a task runs nowhere")
+    _must(times and {*map(type, columns["devices"])} <= {tuple}, "a task runs nowhere")
     _must(cluster.by_row.keys() >= {*row.tolist()}, "a task runs on no machine")
-    _must(told["run"].all(), "a run without a number")
-    devices = [*chain.from_iterable(told["devices"])]
+    _must(columns["run"].all(), "a run without a number")
+    devices = [*chain.from_iterable(columns["devices"])]
     known = {*map(type, devices)} <= {int} and min(devices, default=0) >= 0 and max(devices, default=-1) < MOST_DEVICES
     _must(known, "a task runs on no device")
-    # A record is in one chain at most, so those of a machine are all that run there if there are no more in sum.
+    # A record is in at most one chain, so equal totals mean that each chain has exactly the running tasks of its machine.
     chains = {at: machine.tasks for at, machine in cluster.by_row.items()}
-    in_them = all(map(contains, map(chains.__getitem__, row.tolist()), told["record"]))
+    in_them = all(map(contains, map(chains.__getitem__, row.tolist()), columns["record"]))
     _must(in_them and sum(map(len, chains.values())) == len(row), "a machine and its tasks differ")
-    mine, index = inventory.tasks, told["index"]
+    mine, index = inventory.tasks, columns["index"]
     for name in ("class_id", "turn", "since", "end"):
         _must(len(getattr(mine, name)) == len(mine.row), f"inventory.tasks.{name} has another length")
     _must(index.max(initial=-1) < len(mine.row), "a running task is not in the inventory")
     rows, since = np.full(len(mine.row), -1, np.int64), np.array(began, np.float64)
     rows[index] = row
-    for name, right in (("class_id", told["class"]), ("turn", told["turn"]), ("since", since)):
-        _must(np.array_equal(getattr(mine, name)[index], right), "the inventory tells other tasks")
-    end = since + np.array(told["duration"], np.float64)
-    _must(np.array_equal(mine.end[index], end), "the inventory tells other expected ends")
+    for name, right in (("class_id", columns["class"]), ("turn", columns["turn"]), ("since", since)):
+        _must(np.array_equal(getattr(mine, name)[index], right), "the inventory has other tasks")
+    end = since + np.array(columns["duration"], np.float64)
+    _must(np.array_equal(mine.end[index], end), "the inventory has other expected ends")
     _must(np.array_equal(rows, mine.row), "the inventory has tasks elsewhere")
     estimated = int((mine.end[rows >= 0] < np.inf).sum())
     _must(mine.estimated == estimated, "the inventory counts other estimates")
@@ -214,10 +214,12 @@ def _retries(cluster: Cluster, groups: Iterable[Group]) -> None:
     _must(
         attempts.keys() <= cluster.tasks.keys() and resting.keys() <= cluster.tasks.keys(), "retries of an unknown task"
     )
-    for told in attempts.values():
-        kept = type(told) is Attempts and type(told.left) is int and told.left >= 0 and type(told.failed_on) is tuple
+    for tries in attempts.values():
+        kept = (
+            type(tries) is Attempts and type(tries.left) is int and tries.left >= 0 and type(tries.failed_on) is tuple
+        )
         _must(kept, "retries that cannot be")
-        number("retries: backoff", told.backoff, 0)
+        number("retries: backoff", tries.backoff, 0)
     width = len(cluster.resources.names)
     for run, stop in cluster.stopping.items():
         _must(type(run) is int and 0 < run <= cluster.runs and type(stop) is Stop, "a run that cannot stop")
@@ -225,7 +227,7 @@ def _retries(cluster: Cluster, groups: Iterable[Group]) -> None:
         amounts = (*stop.demand, stop.share, *stop.devices)
         whole = len(stop.demand) == width and all(type(n) is int and 0 <= n < 1 << 60 for n in amounts)
         _must(whole and stop.share <= MICRO, "a run that cannot stop")
-        _must(type(stop.owner) is tuple and len(stop.owner) in (0, 2), "a run that stops for nobody")
+        _must(type(stop.owner) is tuple and len(stop.owner) in (0, 2), "a stopping run without an owner")
     for id, due in resting.items():
         number("task: rests", 0.0 if due is None else due, finite=False)
         task = cluster.tasks[id]
@@ -237,13 +239,13 @@ def _retries(cluster: Cluster, groups: Iterable[Group]) -> None:
         _must(alone and group.job is job and task.row < 0, "a task that does not rest")
         _must(group.cls.priority == group.job.job.priority, "a task that rests in a class of another priority")
     shuns: dict[Group, frozenset[Any]] = {group: frozenset(*group.cls.key[PLAIN:]) for group in groups}
-    # Without attempts and without a class that shuns machines nothing can differ.
+    # Without attempts, and without a class that shuns machines, nothing can differ.
     for record in cluster.tasks.values() if any(shuns.values()) else map(cluster.tasks.__getitem__, attempts):
         failed_on = attempts[record.id].failed_on if record.id in attempts else ()
         _must(shuns[record.group] == frozenset(failed_on), "a class that shuns other machines")
 
 
-def _jobs(cluster: Cluster, told: _Columns) -> None:
+def _jobs(cluster: Cluster, columns: _Columns) -> None:
     _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
     groups: set[Group] = set()
     for job in cluster.jobs.values():
@@ -256,8 +258,8 @@ def _jobs(cluster: Cluster, told: _Columns) -> None:
             groups.add(group)
         _must(job.most >= len(job.tasks), "a job and its tasks differ")
         _must(said.user is None or said.user in cluster.users, "a job of an unknown user")
-    # As with machines: a record is in one chain at most.
-    in_them = all(map(contains, map(attrgetter("job.tasks"), told["group"]), told["record"]))
+    # As with machines: a record is in at most one chain.
+    in_them = all(map(contains, map(attrgetter("job.tasks"), columns["group"]), columns["record"]))
     count = sum(len(job.tasks) for job in cluster.jobs.values())
     _must(in_them and count == len(cluster.tasks), "a job and its tasks differ")
     serials = [group.serial for group in groups] + [job.serial for job in cluster.jobs.values()]
@@ -265,7 +267,7 @@ def _jobs(cluster: Cluster, told: _Columns) -> None:
 
 
 def _places(running: _Columns) -> dict[tuple[int, int], list[float]]:
-    """Return since when the tasks of a group run on a machine, by the number of the group and the row."""
+    """Return the start times of the tasks of a group on a machine, by the number of the group and the row."""
     order = np.lexsort((running["row"], running["number"]))
     number, row = running["number"][order], running["row"][order]
     first = np.flatnonzero((np.diff(number, prepend=-1) != 0) | (np.diff(row, prepend=-1) != 0))
@@ -275,8 +277,8 @@ def _places(running: _Columns) -> dict[tuple[int, int], list[float]]:
     return {key: sorted(since[start:end]) for key, (start, end) in zip(keys, ranges, strict=True)}
 
 
-def _groups(cluster: Cluster, told: _Columns, running: _Columns, groups: dict[Group, int]) -> None:
-    members = dict(zip(groups, np.bincount(told["number"], minlength=len(groups)).tolist(), strict=True))
+def _groups(cluster: Cluster, columns: _Columns, running: _Columns, groups: dict[Group, int]) -> None:
+    members = dict(zip(groups, np.bincount(columns["number"], minlength=len(groups)).tolist(), strict=True))
     for id in cluster.resting:
         members[cluster.tasks[id].group] -= 1
     members = {group: tasks for group, tasks in members.items() if tasks}
@@ -285,7 +287,7 @@ def _groups(cluster: Cluster, told: _Columns, running: _Columns, groups: dict[Gr
     count = Counter(cluster.tasks[id].group.cls for id in cluster.resting)
     _must(all(cluster.by_class.get(cls.index) is cls for cls in count), "a group of an unknown class")
     queues: dict[Group, list[TaskRecord]] = {}
-    for record in compress(told["record"], (told["row"] < 0).tolist()):
+    for record in compress(columns["record"], (columns["row"] < 0).tolist()):
         if record.id not in cluster.resting:
             queues.setdefault(record.group, []).append(record)
     on = _places(running)
@@ -301,12 +303,12 @@ def _groups(cluster: Cluster, told: _Columns, running: _Columns, groups: dict[Gr
         if queue:
             waiting.setdefault(group.cls, {})[group] = None
     _must(not on, "a group runs elsewhere")
-    _must(cluster.waiting == waiting, "what waits differs")
+    _must(cluster.waiting == waiting, "waiting tasks differ")
     _must(all(cls.tasks == count[cls] for cls in cluster.by_class.values()), "a class and its tasks differ")
     for cls, ids in cluster._waiting_ids.items():
         of = [task.id for group in cluster.waiting.get(cls, ()) for task in group.waiting]
-        _must(list(ids) == of, "what waits differs")
-    _must(all(type(t) is TaskRecord for t in cluster._timeless), "what waits since no time is no task")
+        _must(list(ids) == of, "waiting tasks differ")
+    _must(all(type(t) is TaskRecord for t in cluster._timeless), "a task to be dated is no task")
     _must(all(user.id == id for id, user in cluster.users.items()), "a user under another id")
 
 
@@ -320,10 +322,10 @@ def _changes(cluster: Cluster) -> None:
 
 
 def _inventory(cluster: Cluster, running: _Columns) -> None:
-    """Made anew from the records, they must be the same."""
+    """Compare the inventory with one that is rebuilt from the records."""
     inventory, fresh = cluster.inventory, Inventory(cluster.resources)
     fresh.rule = inventory.rule
-    for priority in inventory.levels:  # numbered in the order in which they were met
+    for priority in inventory.levels:  # numbered in order of appearance
         fresh._classes._free = [0]
         fresh.add_class(np.zeros(len(cluster.resources.names), np.int64), {}, priority)
         fresh.drop_class(0)
@@ -351,16 +353,16 @@ def _inventory(cluster: Cluster, running: _Columns) -> None:
     for name in ("capacity", "free", "slots", "running", "usable", "over"):
         _must(
             np.array_equal(getattr(inventory, name)[rows], getattr(fresh, name)[rows]),
-            f"inventory.{name} is not what the records tell",
+            f"inventory.{name} contradicts the records",
         )
-    # What tasks had of devices beyond those of a machine may have left positions behind.
+    # Former tasks on devices that the machine no longer has may have left positions behind.
     at = np.array(rows, np.int64)
     longer = inventory.num_devices[at] - fresh.num_devices[at]
     same = np.array_equal(inventory.rooms_in_line(at[longer == 0]), fresh.rooms_in_line(at[longer == 0]))
     same = same and bool((longer >= 0).all())
     for row in at[longer > 0].tolist() if same else ():
         same = same and np.array_equal(np.trim_zeros(inventory.rooms(row), "b"), np.trim_zeros(fresh.rooms(row), "b"))
-    _must(same, "inventory.devices is not what the records tell")
+    _must(same, "inventory.devices contradicts the records")
     levels = len(inventory.levels)
     _must(
         np.array_equal(inventory.running_at[rows, :levels], fresh.running_at[rows, :levels]),
@@ -373,7 +375,7 @@ def _inventory(cluster: Cluster, running: _Columns) -> None:
     live = list(cluster.by_class)
     for name in ("demand", "priority", "level"):
         _must(np.array_equal(getattr(inventory, name)[live], getattr(fresh, name)[live]), f"inventory.{name} differs")
-    _must(all(inventory._asks.get(i) == fresh._asks[i] for i in live), "what classes ask for differs")
+    _must(all(inventory._asks.get(i) == fresh._asks[i] for i in live), "demands of classes differ")
     _must(0 <= inventory.arranged <= inventory.clock, "machines changed after now")
     _must(bool((inventory.version[: inventory.rows] <= inventory.clock).all()), "a row changed after now")
     _must((inventory.slots[rows] >= 0).all() and (inventory.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")
@@ -388,7 +390,7 @@ def _inventory(cluster: Cluster, running: _Columns) -> None:
         for i in live
         if i in made.ids
     )
-    _must(same, "what classes shun is not what the records tell")
+    _must(same, "the machines that classes shun contradict the records")
     _affinity(inventory, fresh, set(live), bool(cluster._changes.gone))
     _shapes(inventory, fresh, rows, live)
 
@@ -404,7 +406,7 @@ def _affinity(inventory: Inventory, fresh: Inventory, live: set[int], leaving: b
     _must({c: k for c, k in mine._classes.items() if c in live} == made._classes, "kinds of classes differ")
     if mine._classes.keys() <= live and not leaving:
         for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "fussy"):
-            _must(getattr(mine, name) == getattr(made, name), f"affinity{name} is not what the records tell")
+            _must(getattr(mine, name) == getattr(made, name), f"affinity{name} contradicts the records")
     _must(type(mine._top) is int and made._top <= mine._top <= inventory.rows, "affinity has too few or too many rows")
 
 
@@ -424,13 +426,13 @@ def _shapes(inventory: Inventory, fresh: Inventory, rows: list[int], live: list[
         and mine._suits.shape == mine._holds.shape
         and mine._suits.shape[1] >= size
     )
-    _must(big, "what suits classes is missing")
-    _must(all(mine._wants.get(cls) == made._wants[cls] for cls in live), "what classes want differs")
+    _must(big, "suitability of classes is missing")
+    _must(all(mine._wants.get(cls) == made._wants[cls] for cls in live), "requirements of classes differ")
     for shape, key in mine._keys.items():
         other = made._shapes.get(key)
         if other is not None:
             same = (mine._suits[live, shape] == made._suits[live, other]) & (
                 mine._holds[live, shape] == made._holds[live, other]
             )
-            _must(same.all(), "what suits classes differs")
+            _must(same.all(), "suitability of classes differs")
     _must(mine.device == made.device, "devices differ")

@@ -1,4 +1,4 @@
-"""The rows that changed since a look: what readers of the inventory pay for."""
+"""Log of changed rows, so that the cost of an update depends on the changes."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Bools = NDArray[np.bool_]
 
 
 class ChangeLog(Columns):
-    """Columns over rows of machines, each with the time of its last change.
+    """Columns over rows of machines, with the time of each row's last change.
 
     Attributes
     ----------
     clock : int
-        Counts changes.
+        Number of changes.
     arranged : int
-        Value of `clock` when a machine last changed its rack, its labels or its capacity, came to be over its capacity or
-        within it, or went.
+        Value of `clock` when a machine last changed its rack, labels or capacity, became over capacity or within it
+        again, or left.
     """
 
     version: Ints = column("rows")
@@ -55,7 +55,7 @@ class ChangeLog(Columns):
 
     @property
     def rows(self) -> int:
-        """Rows in use or once used: all rows are below it."""
+        """Number of rows in use or once used."""
         return self._rows.count
 
     def touch(self, row: int) -> None:
@@ -72,7 +72,7 @@ class ChangeLog(Columns):
 
     def _begin_log(self) -> None:
         self._log: list[int] = []
-        """The row that changed at each value of `clock` above `_log_from`, in their order."""
+        """Row that changed at each value of `clock` above `_log_from`, in order."""
         self._log_from = self.clock
         self._trim_log()
 
@@ -86,23 +86,23 @@ class ChangeLog(Columns):
 
     @property
     def _few(self) -> int:
-        """So many changes are sooner found in the log than by a look at all rows."""
+        """Number of changes up to which a search of the log is faster than a pass over all rows."""
         return 128 + self.rows // 128
 
     def changed_since(self, clock: int) -> Ints:
-        """Return the rows that changed after that value of `clock`, and those in reach of these, in ascending order."""
+        """Return the rows that changed after that value of `clock`, and the rows that they reach, in ascending order."""
         if self._reach is not None or clock < self._log_from or self.clock - clock > self._few:
             return np.flatnonzero(self._latest() > clock)
         found: Ints = _pairs.changed(self, self._log, clock - self._log_from, clock)
         return found
 
     def newer(self, rows: Ints, clock: int) -> Bools:
-        """Return whether each of these rows is among `changed_since`."""
+        """Return True for the rows that are in `changed_since`."""
         newer: Bools = self._latest()[rows] > clock
         return newer
 
     def _latest(self) -> Ints:
-        """Return the last change of each row, or of a row that has it in its reach."""
+        """Return the last change of each row, or of a row that reaches it."""
         versions = self.version[: self.rows]
         if self._reach is None:
             return versions

@@ -1,4 +1,4 @@
-"""Devices of machines: which of them a task gets."""
+"""Choice of a machine's devices for a task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Asks", "pick_devices"]
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """A class in Python's own numbers: amounts that are not 0 by resource, share of each of so many devices, level."""
+    """Demand of a class in Python numbers: nonzero amounts by resource, share of each device, number of devices, and level."""
 
     amounts: tuple[tuple[int, int], ...]
     share: int
@@ -21,18 +21,18 @@ class Asks:
 
 
 def pick_devices(devices: Sequence[int], share: int, count: int) -> tuple[int, ...] | None:
-    """Return the devices that a task gets, None where there is no room.
+    """Return the devices that a task gets, None without room.
 
-    A share goes to the fullest device that has room for it, whole devices are the first free ones.
+    A share goes to the fullest device with room for it; whole devices are the first free ones.
 
     Parameters
     ----------
     devices : sequence of int
-        What is free of each.
+        Free part of each device.
     share : int
-        What the task takes of each of its devices.
+        Part that the task takes of each of its devices.
     count : int
-        Devices that it takes.
+        Number of devices that it takes.
     """
     if share < MICRO:
         room = [(free, i) for i, free in enumerate(devices) if free >= share]

@@ -1,8 +1,8 @@
-"""Events: immutable values, each of which `to_dict` turns into JSON and `from_dict` back.
+"""Events: immutable values; `to_dict` turns them into JSON and `from_dict` back.
 
 `time` is the caller's clock (any unit, only differences count).  None means "at the time of the next round".
-`run` of an answer (the task started, ended, was measured) is the number of the run that it tells of: see `Commit.runs`.  An
-answer about a run that is over is *stale*.  It changes nothing and raises nothing, and `Cluster.stale_events` counts it.
+`run` of a report (the task started, ended, was measured) is the number of the run that it is about: see `Commit.runs`.
+A report about a former run is *stale*.  It changes nothing and raises nothing, and `Cluster.stale_events` counts it.
 None means the present run.
 
 Ids are the caller's hashables; only ids that JSON can carry (str, int, float, bool, None, and tuples of them)
@@ -54,11 +54,11 @@ class EndedRun(NamedTuple):
     task : hashable
     run : int
     machine : hashable
-        Where it ran.
+        Machine of the run.
     why : str
-        Kind of the event or delta: ``"TaskCompleted"`` and ``"TaskFailed"`` told of the end themselves; a worker has to
-        stop the run after ``"TaskRemoved"``, ``"JobRemoved"``, ``"Preempt"`` and ``"Migrate"``, and after
-        ``"MachineFailed"`` and ``"MachineRemoved"`` if it still can.
+        Kind of the event or delta.  ``"TaskCompleted"`` and ``"TaskFailed"`` are reports of the end.  A worker has to
+        stop the run after ``"TaskRemoved"``, ``"JobRemoved"``, ``"Preempt"`` and ``"Migrate"``, and if possible after
+        ``"MachineFailed"`` and ``"MachineRemoved"``.
     """
 
     task: Hashable
@@ -88,10 +88,10 @@ class MachineAdded(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineUpdated(Event):
-    """Some properties of a machine change; None leaves one as it is.  Ends a drain (`MachineDrained`).
+    """Some properties of a machine change; None leaves a property unchanged.  Ends a drain (`MachineDrained`).
 
-    What is told is taken, also where the tasks that run there now take more than the new capacity, slots or devices.  The
-    machine is over its capacity then: its tasks go on, and nothing starts there until all of what runs fits again.
+    The event is accepted even if the running tasks exceed the new capacity, slots or devices.  The machine is over
+    capacity then: its tasks go on, and none starts there until all running tasks fit again.
     """
 
     id: Hashable
@@ -104,7 +104,7 @@ class MachineUpdated(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineDrained(Event):
-    """The machine takes no new tasks; those that run there go on."""
+    """The machine takes no new tasks; its running tasks go on."""
 
     id: Hashable
 
@@ -125,7 +125,7 @@ class MachineRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted(Event):
-    """A job arrives with its tasks; lower `priority` is better.  A `closed` one takes no more, and leaves with its last task."""
+    """A job arrives with its tasks; lower `priority` is better.  A `closed` job takes no more, and leaves with its last task."""
 
     id: Hashable
     tasks: Sequence[Task] = ()
@@ -148,8 +148,8 @@ class TaskSubmitted(Event):
 class TaskStarted(Event):
     """A task already runs on a machine (adopted: the scheduler did not place it).  With `run` it only confirms a start.
 
-    It is taken although the machine is full, drained, or closed to the task by labels, affinity or constraints; see
-    `MachineUpdated` for a machine over its capacity.  Without `devices` it gets those of which most is free.
+    The event is accepted even if the machine is full, drained, or closed to the task by labels, affinity or constraints;
+    see `MachineUpdated` for a machine over capacity.  Without `devices` the task gets the devices with most free room.
     """
 
     task: Hashable
@@ -170,8 +170,8 @@ class TaskCompleted(Event):
 class TaskFailed(Event):
     """A running task died; it waits again, or leaves if `retry` is False.
 
-    A `lost` run ended with its machine, worker or agent, and not by a fault of the task.  The task waits again at once.  No
-    retry is used up, and no machine is shunned (`Task.retries`).
+    A `lost` run ended with its machine, worker or agent, and not by a fault of the task.  The task waits again at once.  It
+    uses up no retry, and shuns no machine for that (`Task.retries`).
     """
 
     task: Hashable
@@ -182,7 +182,7 @@ class TaskFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskStopped(Event):
-    """A run that was told to stop has stopped; its task waits again.  See `PreemptionCost.graceful`."""
+    """A stopping run has stopped; its task waits again.  See `PreemptionCost.graceful`."""
 
     task: Hashable
     run: int | None = None
@@ -197,7 +197,7 @@ class TaskRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRemoved(Event):
-    """A job leaves with all its tasks.  One whose tasks have all ended stays known until then, unless it is closed."""
+    """A job leaves with all its tasks.  Unless it is closed, a job stays until then, even after all its tasks have ended."""
 
     job: Hashable
 
@@ -227,7 +227,7 @@ class UserRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class UsageSampled(Event):
-    """Measured usage of a running task, and the part of its work that is done, where it tells (0 to 1).
+    """Measured usage of a running task, and optionally its progress (0 to 1).
 
     A resource that is not in `usage` was not measured.
     """
@@ -240,7 +240,7 @@ class UsageSampled(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineSampled(Event):
-    """Measured usage of a machine, by its tasks and by all else that runs there.
+    """Measured usage of a machine, by its tasks and by everything else that runs there.
 
     A resource that is not in `usage` was not measured.
     """
@@ -270,17 +270,17 @@ def _plain(value: Any) -> Any:
 
 
 def _hashable(value: Any) -> Any:
-    """JSON's lists become tuples again: ids are hashables."""
+    """Turn lists of JSON back into tuples, since ids are hashables."""
     return tuple(_hashable(v) for v in value) if isinstance(value, list) else value
 
 
 def to_dict(event: Event) -> dict[str, Any]:
-    """The event as a dict that ``json.dumps`` takes; ``kind`` names the class."""
+    """Return the event as a dict for ``json.dumps``; ``kind`` names the class."""
     return {"kind": type(event).__name__, **{f.name: _plain(getattr(event, f.name)) for f in fields(event)}}
 
 
 def from_dict(record: Mapping[str, Any]) -> Event:
-    """The event that `to_dict` wrote.
+    """Return the event that `to_dict` wrote.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The state of a cluster for an image: tasks in their order; what follows from them is made anew."""
+"""State of a cluster for an image: tasks in their order; derived data is made again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["become", "kept"]
 
 
 def kept(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a cluster but `tasks`, `by_index` and `queues`, with two more.
+    """Return the attributes of a cluster except `tasks`, `by_index` and `queues`, with two more.
 
-    ``_records`` are the tasks in the order in which they came.  ``_runs`` has the number of tasks on each machine, then the
-    indices of the tasks on one machine after the other, in the order of each chain.
+    ``_records`` has the tasks in order of arrival.  ``_runs`` has the number of tasks on each machine, then the indices of
+    the tasks machine by machine, in the order of each chain.
     """
     state = {name: value for name, value in attributes.items() if name not in ("tasks", "by_index", "queues")}
     chains = [record.tasks for record in attributes["machines"].values()]
@@ -31,7 +31,7 @@ def become(attributes: dict[str, Any], state: dict[str, Any]) -> None:
     Raises
     ------
     AttributeError, LookupError, TypeError, ValueError
-        The state is another one; `flowsched.cluster.audit` finds what these do not.
+        The state has another form; `flowsched.cluster.audit` finds other contradictions.
     """
     rest = dict(state)
     records, runs = rest.pop("_records"), rest.pop("_runs").tolist()

@@ -1,9 +1,9 @@
-"""The numbers of the world in arrays: what every machine has, what is free of it, and what fits into that.
+"""Arrays of the cluster: capacity and free room of every machine, and the number of tasks that fit into it.
 
-Rows are machines, columns resources (int64 micro-units).  Two kinds of dense index meet here, each handed out from a
+Rows are machines, columns resources (int64 micro-units).  Two kinds of dense index meet here, each assigned from a
 free list so that equal histories give equal indices: *rows* (machines) and *classes* (tasks of the same demand,
-constraints and priority).  What a class can ever run on is in `shapes`, which tasks may run side by side in `affinity`,
-and the order in which all limits are asked in `limits`.
+constraints and priority).  `shapes` has the machines that can ever run a class, `affinity` the tasks that may share a
+machine, and `limits` the order in which all limits apply.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Bools = NDArray[np.bool_]
 Masks = NDArray[np.uint32]
 
 MOST_IN_ALL = 1 << 24
-"""Most devices of all machines together: few bytes of events or of a file must not ask for any amount of memory."""
+"""Largest number of devices of all machines together, so that a small event or file cannot request any amount of memory."""
 
 _CELLS = 64
-"""Least number of positions of devices."""
+"""Smallest number of device positions."""
 
 
 class Inventory(ChangeLog):
@@ -51,37 +51,37 @@ class Inventory(ChangeLog):
     clock, arranged, version
         See `ChangeLog`.
     suitability : Suitability
-        Which class can ever run on which machine.
+        Classes that each machine can ever run.
     affinity : Affinity
     shunned : Shunned
     tasks : RunningTasks
     rule : Rule or None
-        Decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
+        Decides if resources suffice; None for the rule that demands must not exceed the capacity.
     blockers : Blockers
         The bits of `room`.
     constraints : tuple of CustomLimit
-        Those of the policy.
+        Constraints of the policy.
     columns_at : bytes
-        See `Columns`; behind the lengths is the position of the resource of devices.
+        See `Columns`; after the lengths comes the position of the resource of devices.
     """
 
     capacity: Ints = column("rows", "resources")
     free: Ints = column("rows", "resources")
-    """Negative where tasks take more than there is.  The device column is the sum of `rooms`."""
+    """Negative where tasks take more than the capacity.  The device column is the sum of `rooms`."""
     devices: Ints = column("cells")
     """Free part of each device, machine by machine; see `rooms`."""
     first_device: Ints = column("rows")
     """Position in `devices` of the first device of each machine."""
     num_devices: Ints = column("rows")
-    """Number of positions of each machine: its devices, and those that it has no more and tasks still have."""
+    """Number of positions of each machine: its devices, and former ones that tasks still have."""
     slots: Ints = column("rows")
-    """Most tasks at once, `UNLIMITED` without a limit."""
+    """Limit of running tasks, `UNLIMITED` without one."""
     running: Ints = column("rows")
-    """Tasks now."""
+    """Number of running tasks."""
     usable: Bools = column("rows", dtype=np.bool_)
-    """Takes new tasks: neither failed nor drained."""
+    """True if the machine takes new tasks: neither failed nor drained."""
     over: Masks = column("rows", dtype=np.uint32)
-    """Bits of what the tasks of a machine take more of than it has (see `over_capacity`); nothing starts there until it is 0."""
+    """Bits of the resources that a machine's tasks exceed (see `over_capacity`); no task starts there until it is 0."""
     running_at: Ints = column("rows", "levels")
     """Running tasks by priority; column l is priority ``levels[l]``."""
     demand: Ints = column("classes", "resources")
@@ -102,7 +102,7 @@ class Inventory(ChangeLog):
         self.resources = resources
         super().__init__(resources=len(resources.names), levels=4)
         self._cells = self._cells_in_use = 0
-        """Positions of `devices` before the first are of a machine, or were; the second of them are."""
+        """Number of positions of `devices` that belong or belonged to a machine, and number of those in use."""
         self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
@@ -115,7 +115,7 @@ class Inventory(ChangeLog):
         self.tasks = RunningTasks()
         self._detach()
 
-    # -- limits of others ---------------------------------------------------------------------------------------
+    # -- external limits ----------------------------------------------------------------------------------------
 
     def _detach(self) -> None:
         self.blockers = Blockers(self.resources.names)
@@ -124,12 +124,12 @@ class Inventory(ChangeLog):
         self._reach = None
 
     def attach(self, reserved: Reserved, custom: Sequence[CustomLimit]) -> None:
-        """Ask these limits, too, and no others than these; a copy or an image of the inventory is without.
+        """Set the external limits; a copy or an image of the inventory has none.
 
         Raises
         ------
         InputError
-            Two of them have one name, or there are too many; nothing has changed.
+            Two of them have the same name, or there are too many; nothing has changed.
         """
         names, wakes = tuple(limit.name for limit in custom), tuple(limit.wakes for limit in custom)
         self.blockers = Blockers(self.resources.names, names, wakes)
@@ -157,7 +157,7 @@ class Inventory(ChangeLog):
     # -- machines -----------------------------------------------------------------------------------------------
 
     def add_machine(self) -> int:
-        """Return a row for a new machine, which has nothing and takes no tasks until `describe` says what it is."""
+        """Return a row for a new machine without capacity, which takes no tasks until `describe` sets its properties."""
         row = self._rows.take()
         if row >= len(self.running):
             self.grow(rows=row + 1)
@@ -165,7 +165,7 @@ class Inventory(ChangeLog):
         return row
 
     def add_machines(self, capacity: Ints, machine: Machine, racks: Sequence[Hashable | None]) -> list[int]:
-        """Return the rows of new machines that are like this one, but in these racks, and take tasks."""
+        """Return the rows of new usable machines like this one, in these racks."""
         rows = self._rows.take_some(len(racks))
         count = self.resources.num_devices(capacity)
         self.grow(rows=max(rows) + 1)
@@ -179,12 +179,12 @@ class Inventory(ChangeLog):
         self.suitability.settle(rows, capacity, machine)
         for row, rack in zip(rows, racks, strict=True):
             self.touch(row)
-            self.affinity.settle(row, rack)  # no task runs there for which it could matter
+            self.affinity.settle(row, rack)  # no task runs there yet
         self.arranged = self.clock
         return rows
 
     def describe(self, row: int, capacity: Ints, machine: Machine) -> None:
-        """Set what a machine has; what its tasks take stays taken, be it more than there is."""
+        """Set the capacity of a machine; its tasks keep their amounts, even beyond that capacity."""
         used = self.capacity[row] - self.free[row]
         if (count := self.resources.num_devices(capacity)) != self.resources.num_devices(self.capacity[row]):
             self._set_taken(row, np.trim_zeros(self._taken(row), "b"), count)
@@ -210,22 +210,22 @@ class Inventory(ChangeLog):
         self._rows.give(row)
 
     def takes_devices(self, capacity: Ints, machines: int = 1) -> bool:
-        """Return False if the devices of so many more machines are too many for a cluster."""
+        """Return False if the devices of `machines` more machines exceed the limit of a cluster."""
         more = machines * self.resources.num_devices(capacity)
         return not more or self.resources.num_devices(self.total) + more <= MOST_IN_ALL
 
     def check_devices(self, what: str, capacity: Ints, row: int = -1) -> None:
-        """Refuse more devices than a cluster may have, before a machine comes, or that of a row changes."""
+        """Refuse more devices than a cluster may have, before a machine joins or its capacity changes."""
         if not self.takes_devices(capacity if row < 0 else capacity - self.capacity[row]):
             raise InputError(f"{what}: the devices of all machines would be more than {MOST_IN_ALL}")
 
     def rooms(self, row: int) -> Ints:
-        """Return what is free of each device of a machine, a part of `devices`; negative where tasks take more than there is."""
+        """Return the free part of each device of a machine, a view of `devices`; negative where tasks take more than the device."""
         first = self._first[row]
         return self.devices[first : first + self._count[row]]
 
     def rooms_in_line(self, rows: Ints) -> Ints:
-        """Return `rooms` of several machines, one after the other."""
+        """Return `rooms` of several machines, concatenated."""
         count = self.num_devices[rows]
         ends = np.cumsum(count)
         at = np.repeat(self.first_device[rows] - ends + count, count) + np.arange(count.sum())
@@ -233,7 +233,7 @@ class Inventory(ChangeLog):
         return found
 
     def rooms_of(self, rows: Ints) -> Ints:
-        """Return `rooms` of several machines, shape (rows, devices of the largest of them, 1 at least), 0 behind the last one of each."""
+        """Return `rooms` of several machines, shape (rows, largest number of devices, at least 1), padded with 0."""
         count = self.num_devices[rows]
         there = np.arange(count.max(initial=1)) < count[:, None]
         found = np.zeros(there.shape, np.int64)
@@ -241,13 +241,13 @@ class Inventory(ChangeLog):
         return found
 
     def _taken(self, row: int) -> Ints:
-        """Return what tasks take of each device of a machine."""
+        """Return the amount that tasks take of each device of a machine."""
         taken = -self.rooms(row)
         taken[: self.resources.num_devices(self.capacity[row])] += MICRO
         return taken
 
     def _set_taken(self, row: int, taken: Ints, count: int) -> None:
-        """Set what tasks take of each device of a machine that has so many; there may be more in `taken`."""
+        """Set the amounts that tasks take of each device of a machine with `count` devices; `taken` may be longer."""
         self._give_cells([row], max(count, len(taken)))
         rooms = self.rooms(row)
         rooms[:count] = MICRO
@@ -255,9 +255,9 @@ class Inventory(ChangeLog):
         rooms[: len(taken)] -= taken
 
     def _give_cells(self, rows: Sequence[int], count: int) -> int:
-        """Let each of these machines have so many positions of `devices` instead of its own; return the first one.
+        """Assign `count` positions of `devices` to each of these machines instead of its own; return the first position.
 
-        What is in them is open.  Memory is at most four times what is in use.
+        Their contents are undefined.  Memory is at most four times that of the positions in use.
         """
         need, old = len(rows) * count, int(self.num_devices[rows].sum())
         if not (need or old):
@@ -323,23 +323,23 @@ class Inventory(ChangeLog):
         return self._asks[class_id].share
 
     def limits(self, row: int) -> bool:
-        """Return whether the machine has limited slots."""
+        """Return True if the machine has limited slots."""
         return self.slots_view[row] != UNLIMITED
 
     def held_against(self, classes: Ints, rows: Ints) -> Bools:
-        """Return whether the row is reserved for others, shape (classes, rows)."""
+        """Return True where the row is reserved for others, shape (classes, rows)."""
         if self._reserved is None:
             return np.zeros((len(classes), len(rows)), np.bool_)
         return self._reserved.against(classes, rows)
 
     def can_take(self, row: int, class_id: int) -> bool:
-        """Return whether the machine takes new tasks, and could hold the class if it were empty."""
+        """Return True if the machine takes new tasks, and can hold the class when empty."""
         return (
             bool(self.usable[row]) and self.suitability.can(class_id, row) and not self.shunned.forbids(row, class_id)
         )
 
     def welcomes(self, row: int, class_id: int, turn: int = -1) -> bool:
-        """Return whether the machine takes new tasks, and labels and reservations allow the one of this class and turn."""
+        """Return True if the machine takes new tasks, and labels and reservations admit the task of this class and turn."""
         if not (self.usable[row] and self.suitability.allows(class_id, row)):
             return False
         if self.shunned.ids and self.shunned.forbids(row, class_id):
@@ -348,9 +348,9 @@ class Inventory(ChangeLog):
         return reserved is None or not reserved.forbids(row, class_id) or reserved.grants(turn)
 
     def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:
-        """Return the devices that a task of the class would take there, () without any; None where it may not start now.
+        """Return the devices that a task of the class would take there, () without any; None if it may not start now.
 
-        Labels and the state of the machine are not looked at.
+        Labels and the state of the machine are ignored.
         """
         devices = self.devices_for(row, class_id)
         if devices is not None and self.constraints and not self.permits(row, class_id):
@@ -369,13 +369,13 @@ class Inventory(ChangeLog):
         return pick_devices(self.rooms(row).tolist(), asks.share, asks.devices) if asks.share else ()
 
     def devices_beyond(self, row: int, class_id: int) -> tuple[int, ...]:
-        """Return the devices of a task of the class that runs there although it has no room: those of which most is free."""
+        """Return the devices with most free room, for a task of the class that runs there without room."""
         asks, rooms = self._asks[class_id], self.rooms(row).tolist()
         rooms += [-MICRO] * (asks.devices - len(rooms))
         return tuple(sorted(sorted(range(len(rooms)), key=lambda i: -rooms[i])[: asks.devices]))
 
     def used(self, row: int) -> list[int]:
-        """Return what the tasks of a machine take of each resource."""
+        """Return the amount of each resource that the tasks of a machine take."""
         used: list[int] = (self.capacity[row] - self.free[row]).tolist()
         return used
 
@@ -384,14 +384,14 @@ class Inventory(ChangeLog):
         return self._asks[class_id].devices
 
     def reach_device(self, row: int, devices: Sequence[int]) -> None:
-        """Let a machine have positions for these devices, which it has not, and tasks take."""
+        """Add positions for devices that the machine does not have and its tasks use."""
         if devices and max(devices) >= self._count[row]:
             taken = np.zeros(max(devices) + 1, np.int64)
             taken[: self._count[row]] = self._taken(row)
             self._set_taken(row, taken, self.resources.num_devices(self.capacity[row]))
 
     def admits(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
-        """Return whether a task of the class may start there now on just these devices."""
+        """Return True if a task of the class may start there now on exactly these devices."""
         return self.has_room(row, class_id, devices) and (not self.constraints or self.permits(row, class_id))
 
     def has_room(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
@@ -407,7 +407,7 @@ class Inventory(ChangeLog):
         )
 
     def permits(self, row: int, class_id: int) -> bool:
-        """Return whether all constraints of the policy let one more task of the class start there."""
+        """Return True if all constraints of the policy admit one more task of the class there."""
         return all(limit.admits(row, class_id) for limit in self.constraints)
 
     def _suffices(self, row: int, class_id: int) -> bool:
@@ -416,13 +416,13 @@ class Inventory(ChangeLog):
         if self.rule is not None:
             return self.rule.admits(row, class_id)
         free = self._free
-        for d, amount in self._asks[class_id].amounts:  # a loop, since this is asked for every task that starts
+        for d, amount in self._asks[class_id].amounts:  # a plain loop is fastest; this runs for every start
             if free[row, d] < amount:
                 return False
         return True
 
     def spare(self, row: int, class_id: int, most: int) -> int:
-        """Return how many more tasks, up to `most`, may start there together; 0 where they must be tried one by one."""
+        """Return the number of further tasks, up to `most`, that may start there together; 0 if each must be tried alone."""
         count = self.spare_room(row, class_id, most)
         for limit in self.constraints:
             count = limit.spare(row, class_id, count) if count else 0
@@ -436,7 +436,7 @@ class Inventory(ChangeLog):
         return count if self.rule is None or not count else self.rule.spare(row, class_id, count)
 
     def take(self, row: int, class_id: int, devices: Sequence[int], count: int = 1) -> None:
-        """Take the room of tasks of the class, each on these devices; with a negative count, give their room back."""
+        """Take the room of `count` tasks of the class, each on these devices; give it back if negative."""
         take(self, row, class_id, devices, count)
 
     def size(self, class_id: int) -> float:
@@ -447,15 +447,15 @@ class Inventory(ChangeLog):
         """Return `size` of each of the classes."""
         return _pairs.sizes(self, classes)
 
-    # -- what fits ----------------------------------------------------------------------------------------------
+    # -- room ---------------------------------------------------------------------------------------------------
 
     def can_ever(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        """Return whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
+        """Return True where the class can run on the machine when it is up and empty, shape (classes, rows)."""
         could = self.suitability.can_ever(classes, rows)
         return could & ~self.shunned.against(classes, rows) if self.shunned.in_use else could
 
     def review(self, rows: Mapping[Hashable, int]) -> None:
-        """Let classes shun machines where they have a choice.
+        """Set the machines that classes shun where they have a choice.
 
         Parameters
         ----------
@@ -469,19 +469,19 @@ class Inventory(ChangeLog):
                 self.touch(row)
 
     def somewhere(self) -> NDArray[np.bool_]:
-        """Return for each class whether a machine that takes new tasks could run it if it were empty."""
+        """Return True for each class that some usable machine can run when empty."""
         return self.suitability.somewhere(np.flatnonzero(self.usable[: self.rows]))
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """Return how many more tasks of each class each machine could take now by all limits, and the blockers of one more.
+        """Return the number of further tasks of each class on each machine by all limits, and the blockers of one more.
 
-        Slots are left to the caller: they are the one dimension that the flow itself can see.
+        Slots are left to the caller, since the flow itself counts them.
 
         Returns
         -------
         fits : ndarray of int64, shape (classes, rows)
         why : ndarray of uint32, shape (classes, rows)
-            All bits of `blockers` that stand against one more task.
+            All bits of `blockers` for one more task.
         """
         fits, why = _pairs.room(self, classes, rows, self.rule is not None)
         if self.rule is not None:
@@ -495,17 +495,17 @@ class Inventory(ChangeLog):
 
     @property
     def plain(self) -> bool:
-        """True if no limit of others narrows `room`: neither a rule, affinity, a failure nor a constraint."""
+        """True if no external limit narrows `room`: no rule, affinity, failure or constraint."""
         return not (self.rule is not None or self.constraints or self.affinity.fussy or self.shunned.ids)
 
     @property
     def held(self) -> Ints | None:
-        """For which class each machine is kept (`Reserved.held`); None if none is kept."""
+        """Class for which each machine is kept (`Reserved.held`); None if none is kept."""
         reserved = self._reserved
         return reserved.held if reserved is not None and reserved.holding else None
 
     def worst_running(self) -> int | None:
-        """Return the worst (largest) priority that runs anywhere, None if no task runs."""
+        """Return the worst (largest) priority of all running tasks, None without any."""
         return max((p for p, n in zip(self.levels, self._running_by_level, strict=True) if n), default=None)
 
     def worse_running(self, classes: Ints, rows: Ints) -> Ints:

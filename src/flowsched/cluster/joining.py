@@ -1,4 +1,4 @@
-"""Machines that join together: a run of `MachineAdded` that differ in ids and racks alone is one change of the arrays."""
+"""Machines that join together: a series of `MachineAdded` that differ only in ids and racks is one change of the arrays."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Racks = dict[Hashable, Hashable | None]
 def joins(
     events: Sequence[Event], first: int, known: Mapping[Hashable, Any], resources: Resources
 ) -> tuple[Machine, NDArray[np.int64], Racks] | None:
-    """Find a run of new machines that can join together.
+    """Find a series of new machines that can join together.
 
     Parameters
     ----------
     events : sequence of Event
     first : int
-        Position of the first event of the run.
+        Position of the first event of the series.
     known : mapping
         Machines by id.
     resources : Resources
@@ -36,12 +36,12 @@ def joins(
     Returns
     -------
     machine : Machine
-        The first of them.
+        The first machine.
     capacity : ndarray of int64, shape (resources,)
         In micro-units.
     racks : dict
-        The rack of each, by id.  The run ends before the first event that could be refused.  None is returned in place of all
-        three where the run would be shorter than two events.
+        Rack of each machine, by id.  The series ends before the first event that might be refused.  The result is None
+        if the series has fewer than two events.
     """
     event, following = events[first : first + 2]
     if type(event) is not MachineAdded or type(following) is not MachineAdded:
@@ -60,7 +60,7 @@ def joins(
 def _racks(
     events: Sequence[Event], first: int, model: MachineAdded, machine: Machine, known: Mapping[Hashable, Any]
 ) -> Racks:
-    """Return the racks, by id, of the new machines of a run that begins with this one."""
+    """Return the racks of the new machines, by id, of a series that begins with this one."""
     racks: Racks = {}
     for event in islice(events, first, None):
         if type(event) is not MachineAdded or event.time is not None:
@@ -70,7 +70,7 @@ def _racks(
             check_id("machine: id", event.id)
             check_id("machine: rack", event.rack)
             again = event.id in racks or event.id in known
-        except Exception:  # said where this event happens by itself
+        except Exception:  # the error is raised when this event is applied
             break
         if again or not same:
             break
@@ -79,7 +79,7 @@ def _racks(
 
 
 def _same(event: MachineAdded, model: MachineAdded) -> bool:
-    """Return whether labels, slots and taints are the same; equal is not enough, True == 1."""
+    """Return True if labels, slots and taints are the same, also by type: True == 1."""
     labels = event.labels
     return (
         event.slots is model.slots

@@ -1,9 +1,9 @@
-"""Hard limits: the list of all that may stand against one more task on a machine.
+"""Hard limits: the list of everything that may block one more task on a machine.
 
-`Inventory.room` asks the limits of a cluster one after the other.  Each narrows the counts that the limits before it left,
-and notes its bit where it leaves none.  The order is::
+`Inventory.room` applies the limits of a cluster one after the other.  Each lowers the counts that the limits before it
+left, and sets its bit where none is left.  The order is::
 
-    resources      the sum of what tasks ask for, or the `Limit` that an adapter sets in its place (`Inventory.rule`)
+    resources      the sum of demands, or the `Limit` that an adapter sets in its place (`Inventory.rule`)
     state, labels  of the machine
     reservations   of the builder, if there is one
     affinity
@@ -11,8 +11,8 @@ and notes its bit where it leaves none.  The order is::
     constraints    of the policy
     slots          noted only: the flow itself counts them
 
-Bits are dealt from one list: those of a machine, one for each resource, one for each constraint, those of affinity and
-failures, and one for deadlines, which an adapter that knows how long tasks take may keep.
+Bits are assigned from one list: the bits of a machine, one for each resource, one for each constraint, those of affinity
+and failures, and one for deadlines, for an adapter that estimates run times.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ DOWN, LABEL, SLOTS, HELD = (1 << bit for bit in range(len(_FIRST)))
 """Bits of a machine: it takes no tasks; its labels or taints; its slots; it is reserved."""
 
 RESOURCE = 1 << len(_FIRST)
-"""Bit of the first resource: `RESOURCE << d` is that of resource d."""
+"""Bit of the first resource; `RESOURCE << d` is the bit of resource d."""
 
 FAILED, DEADLINE, SPREAD, AFFINITY = (1 << bit for bit in range(_BITS - len(_LAST), _BITS))
-"""Bits of: tasks of the class failed there; a deadline that would be missed; too many tasks of one kind in the rack; too many on the machine, or one that must
-not be near."""
+"""Bits of: a failure of the class's tasks there; a missed deadline; too many tasks of one kind in the rack; too many on
+the machine, or a task there that must be avoided."""
 
 
 @dataclass(frozen=True)
 class Blockers:
-    """The bits of a cluster, and what they say.
+    """Bits of a cluster and their meanings.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class Blockers:
 
     @cached_property
     def own(self) -> int:
-        """The bits of all constraints."""
+        """Bits of all constraints."""
         return self.first_constraint * ((1 << len(self.constraints)) - 1)
 
     @cached_property
@@ -125,46 +125,46 @@ class Blockers:
         return ((DOWN, "down"), *resources, *others, *own)
 
     def wakes_of(self, mask: int) -> tuple[str, ...]:
-        """Kinds of events that may make room by the constraints in a mask."""
+        """Return the kinds of events that may make room in the constraints of a mask."""
         bit = self.first_constraint
         named = [kind for i, kinds in enumerate(self.wakes) if mask & bit << i for kind in kinds]
         return tuple(dict.fromkeys(named))
 
 
 class Limit(Protocol):
-    """Decides on resources in place of the sum of what tasks ask for; devices stay with the inventory.
+    """Decision on resources in place of the sum of demands; devices stay with the inventory.
 
-    All methods are asked between changes of the cluster only, and must agree: where `narrow` leaves room, `admits` may
-    still refuse, but must then `Inventory.touch` the row, and `narrow` must leave none until something has changed.
+    All methods are called between changes of the cluster only, and must agree.  If `narrow` leaves room, `admits` may still
+    refuse.  It must then call `Inventory.touch` for the row, and `narrow` must leave no room until something has changed.
     """
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: Masks) -> None:
-        """Lower the counts of `Inventory.room` to what this limit leaves, and note its bits where that is none."""
+        """Lower the counts of `Inventory.room` to those of this limit, and set its bits where none is left."""
         ...
 
     def admits(self, row: int, class_id: int, without: Sequence[Any] = ()) -> bool:
-        """Return whether one more task fits beside what runs there, but for the task records in `without`."""
+        """Return True if one more task fits next to the running ones, without the task records in `without`."""
         ...
 
     def spare(self, row: int, class_id: int, most: int) -> int:
-        """Return how many tasks, up to `most`, fit there together, each of which `admits` would let in; or 0."""
+        """Return the number of tasks, up to `most`, that fit there together and that `admits` would admit; or 0."""
         ...
 
 
 class Rule(Limit, Protocol):
-    """A limit that an adapter sets, by which room may grow as time passes."""
+    """Limit set by an adapter, with room that may grow as time passes."""
 
     def due(self) -> float:
-        """Return the next time at which `narrow` may leave more room although nothing happens; infinite for never."""
+        """Return the next time at which `narrow` may leave more room without an event; infinite for never."""
         ...
 
 
 class CustomLimit(Limit, Protocol):
-    """A limit of the policy's, beside those of the inventory."""
+    """Limit of the policy, in addition to those of the inventory."""
 
     @property
     def name(self) -> str:
-        """Name under which reasons count it."""
+        """Name in reasons."""
         ...
 
     @property
@@ -173,7 +173,7 @@ class CustomLimit(Limit, Protocol):
         ...
 
     def deal(self, bit: int) -> None:
-        """Note this bit from now on."""
+        """Set the bit that this limit uses from now on."""
         ...
 
     def reach(self, row: int) -> Ints:
@@ -181,7 +181,7 @@ class CustomLimit(Limit, Protocol):
         ...
 
     def refused(self, row: int, class_id: int) -> None:
-        """Leave no room for the class until something in reach has changed."""
+        """Record a refusal: leave no room for the class until something in reach has changed."""
         ...
 
 
@@ -190,37 +190,37 @@ class Reserved(Protocol):
 
     @property
     def holding(self) -> int:
-        """Number of machines that are kept."""
+        """Number of reserved machines."""
         ...
 
     @property
     def held(self) -> Ints:
-        """By row, the class that it is kept for, -1 without one; -2 - that class if it is kept for a gang among others of the class.
+        """Class for which each row is kept, -1 without one; -2 - class if it is kept for a gang and the class has other tasks.
 
         Rows beyond the end are kept for none.
         """
         ...
 
     def against(self, classes: Ints, rows: Ints) -> Bools:
-        """Return whether the row is kept from the class, shape (classes, rows)."""
+        """Return True where the row is kept from the class, shape (classes, rows)."""
         ...
 
     def forbids(self, row: int, class_id: int) -> bool:
-        """Return `against` for one of each."""
+        """Return `against` for one class and one row."""
         ...
 
     def grants(self, turn: int) -> bool:
-        """Return whether the last round has let the task of this turn start nevertheless."""
+        """Return True if the last round has let the task of this turn start nevertheless."""
         ...
 
 
 class Reach:
-    """Rows whose room changed because another row in reach of a constraint did.
+    """Rows whose room changed because another row in reach of a constraint changed.
 
     Attributes
     ----------
     version : ndarray of int64, shape (rows,)
-        The last `Inventory.version` of a row that reaches this one; 0 without one.
+        Last `Inventory.version` of a row that reaches this one; 0 without one.
     """
 
     def __init__(self, limits: Sequence[CustomLimit]) -> None:
@@ -229,7 +229,7 @@ class Reach:
         self.version: Ints = np.zeros(0, np.int64)
 
     def update(self, versions: Ints, clock: int, arranged: int) -> Ints:
-        """Bring `version` up to date, and return it; this calls `reach` of all constraints for each row that changed.
+        """Bring `version` up to date, and return it; this calls `reach` of all constraints for each changed row.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class Reach:
             return self.version
         reached = np.zeros(len(versions), np.int64)
         reached[: len(self.version)] = self.version
-        if arranged > self._clock:  # which rows reach which is no longer known
+        if arranged > self._clock:  # the rows in reach may have changed
             reached[:] = arranged
         for row in np.flatnonzero(versions > self._clock).tolist():
             for limit in self._limits:

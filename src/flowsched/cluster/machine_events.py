@@ -19,9 +19,9 @@ __all__ = ["MachineEvents"]
 
 
 class MachineEvents(Stopping):
-    """The part of a cluster that knows what becomes of machines.
+    """Part of a cluster that handles events of machines.
 
-    A handler checks its event whole before it changes anything, and returns the runs that the event has ended.
+    A handler checks its whole event before it changes anything, and returns the runs that the event has ended.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -32,7 +32,7 @@ class MachineEvents(Stopping):
         machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
         record = self.machines.get(event.id)
         if record is not None and not record.failed:
-            raise DuplicateIdError(f"machine {event.id!r} is already there")
+            raise DuplicateIdError(f"machine {event.id!r} already exists")
         capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
         self.inventory.check_devices(f"machine {event.id!r}", capacity, -1 if record is None else record.row)
         if record is None:
@@ -43,7 +43,7 @@ class MachineEvents(Stopping):
     def _machines_added(
         self, machine: Machine, capacity: NDArray[np.int64], racks: Mapping[Hashable, Hashable]
     ) -> None:
-        """Add machines that differ from the one given in ids and racks alone."""
+        """Add machines that differ from the given one only in ids and racks."""
         rows = self.inventory.add_machines(capacity, machine, list(racks.values()))
         for row, (id, rack) in zip(rows, racks.items(), strict=True):
             record = self.machines[id] = self.by_row[row] = MachineRecord(machine, row)
@@ -100,7 +100,7 @@ class MachineEvents(Stopping):
         del self.by_row[record.row]
         self._changes.machines.pop(record.row, None)
         self._changes.gone.append(record.row)
-        self.inventory.suitability.unsettle(record.row)  # at once: gangs for which it was needed have no hope
+        self.inventory.suitability.unsettle(record.row)  # at once: gangs that needed the machine have no hope now
         self.inventory.arranged = self.inventory.clock
         self._review()
         return over

@@ -1,13 +1,13 @@
-"""Groups and classes of tasks, and the tasks that are in none of them for a while.
+"""Groups and classes of tasks, and the tasks that are temporarily in none of them.
 
-A task that failed and has retries left *rests* until its back-off is over.  It then begins to wait again.  So neither the
-network nor a round knows anything of it.  One whose run was lost waits again at once, as after `MachineFailed`.
+A task that failed and has retries left *rests* until its back-off is over, and then begins to wait again.  Meanwhile
+neither the network nor a round sees it.  A task whose run was lost waits again at once, as after `MachineFailed`.
 
-Rule: a resting task is in `resting`, in its job and in `tasks`.  Its `group` is one of its own, which is in no job: it tells
+Rule: a resting task is in `resting`, in its job and in `tasks`.  Its `group` is its own, which is in no job: it has
 the job, the class and the data with which the task comes back.  The class counts the task.
 
-A task that came with retries keeps away from the machines on which it has failed (`Shunned`).  They are part of the key
-of its class, behind the `PLAIN` parts.
+A task with retries keeps away from the machines on which it has failed (`Shunned`).  They are part of the key
+of its class, after the `PLAIN` parts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from flowsched.cluster.views import Views
 __all__ = ["PLAIN", "Attempts", "Membership"]
 
 PLAIN = 9
-"""Parts of the key of a class whose tasks shun no machine."""
+"""Number of parts of a class's key if its tasks shun no machine."""
 
 _MOST_DOUBLINGS = 5
-"""The back-off of a task is at most 2**5 times its first one."""
+"""Largest number of doublings of a task's first back-off."""
 
 
 class Attempts(NamedTuple):
@@ -40,11 +40,11 @@ class Attempts(NamedTuple):
     Parameters
     ----------
     left : int
-        How often it may fail and start again.
+        Number of further failures after which it starts again.
     backoff : float
-        How long it rests after its first failure.
+        Length of the rest after its first failure.
     failed_on : tuple of hashable
-        Machines on which it failed, in this order.
+        Machines on which it failed, in order.
     """
 
     left: int
@@ -52,23 +52,23 @@ class Attempts(NamedTuple):
     failed_on: tuple[Hashable, ...] = ()
 
     def rest(self) -> float:
-        """Return how long the task rests after its last failure."""
+        """Return the length of the rest after the last failure."""
         return self.backoff * float(1 << min(len(self.failed_on) - 1, _MOST_DOUBLINGS))
 
 
 class Membership(Views):
-    """The part of a cluster that knows which tasks are alike.
+    """Part of a cluster that groups equal tasks.
 
     Attributes
     ----------
     jobs : dict of job id to JobRecord
     by_class : dict of int to TaskClass
     attempts : dict of task id to Attempts
-        Those of all tasks that came with `Task.retries`.
+        Attempts of all tasks with `Task.retries`.
     resting : dict of task id to float or None
-        When its back-off is over; None until a round tells the time, infinity until its run has stopped.
+        End of the back-off; None until a round sets the time, infinity until the task's run has stopped.
     midway : bool
-        In the middle of a change.
+        True in the middle of a change.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -87,7 +87,7 @@ class Membership(Views):
     def _group(
         self, job: JobRecord, task: Task, demand: NDArray[np.int64], shuns: frozenset[Hashable] = frozenset()
     ) -> Group:
-        """Return the group of tasks like this one, which keep away from the machines in `shuns`."""
+        """Return the group of tasks like this one that keep away from the machines in `shuns`."""
         priority, spread = job.job.priority, (task.apart, task.apart_in_rack)
         of_job = job.job.id if task.kind is None and spread != (None, None) else None
         key: tuple[Any, ...] = (
@@ -118,24 +118,24 @@ class Membership(Views):
         return cls
 
     def _class_like(self, cls: TaskClass, key: tuple[Any, ...]) -> TaskClass:
-        """Return the class of this key; a new one is like another one otherwise."""
+        """Return the class of this key; a new one is otherwise equal to the given one."""
         like = cls.demand, cls.constraints, cls.priority, cls.kind, cls.prefers, cls.tolerations
         return self._classes.get(key) or self._new_class(TaskClass(-1, key, *like))
 
     def _founded(self, group: Group) -> Group:
-        """Make a group one of its job."""
+        """Add a group to its job."""
         self._serial += 1
         group.serial = self._serial
         group.job.add_group(group)
         return group
 
     def _review(self) -> None:
-        """See whether tasks still have a choice without the machines that they shun."""
+        """Check if classes still have a choice without the machines that they shun."""
         if self.inventory.shunned.in_use:
             self.inventory.review({id: record.row for id, record in self.machines.items()})
 
     def _leave(self, task: TaskRecord) -> None:
-        """Take a task out of its group, or out of its rest."""
+        """Take a task out of its group, or end its rest."""
         group = task.group
         cls = group.cls
         if self.resting and task.id in self.resting:
@@ -155,7 +155,7 @@ class Membership(Views):
             self._idle[cls.key] = None
 
     def _come_back(self, tasks: list[TaskRecord], now: float | None) -> None:
-        """Let tasks that rest wait, in this order."""
+        """Return resting tasks to their queues, in this order."""
         for task in tasks:
             del self.resting[task.id]
             own = task.group
@@ -166,7 +166,7 @@ class Membership(Views):
     # -- retries ------------------------------------------------------------------------------------------------
 
     def _retry(self, task: TaskRecord, machine: Hashable, time: float | None) -> bool:
-        """Let a task that has failed there, and waits, rest and shun the machine; False if it has no retries left."""
+        """Put a waiting task that failed on the machine to rest, and make it shun the machine; False if no retries are left."""
         attempts = self.attempts.get(task.id)
         if attempts is None:
             return True
@@ -183,7 +183,7 @@ class Membership(Views):
         return True
 
     def _rest(self, task: TaskRecord, cls: TaskClass, due: float | None) -> None:
-        """Let a task that waits rest; it comes back as one of the class."""
+        """Put a waiting task to rest; it comes back in the given class."""
         old = task.group
         self._idle.pop(cls.key, None)
         cls.tasks += 1
@@ -193,11 +193,11 @@ class Membership(Views):
 
     @property
     def back_at(self) -> float:
-        """When the first of the resting tasks waits again, as far as it is known; infinite without one."""
+        """Earliest known time at which a resting task waits again; infinite without one."""
         return min((due for due in self.resting.values() if due is not None), default=inf)
 
     def date(self, now: float) -> None:
-        """Tasks submitted at no stated time wait since now; those whose back-off is over wait."""
+        """Set the start of waiting to `now` for tasks without one, and end the rests whose back-off is over."""
         super().date(now)
         if not self.resting:
             return

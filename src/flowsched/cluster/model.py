@@ -1,7 +1,7 @@
-"""The things of the world as immutable values: resources, tasks, jobs, machines, users.
+"""Immutable values of a cluster: resources, tasks, jobs, machines, users.
 
 Quantities are given as numbers (int or float) and kept as int64 *micro-units* (1e-6 of the caller's unit), so
-that taking and giving back a resource a million times leaves exactly what was there.  Demands and capacities are
+that a resource taken and given back a million times is exactly as before.  Demands and capacities are
 rounded down, so that parts of a whole fill it: a machine is over-committed by less than one micro-unit per task.
 Demands of less than 100 micro-units are rounded up.
 """
@@ -30,22 +30,22 @@ MICRO = 1_000_000
 """Micro-units per unit of any resource."""
 
 _SMALL = 100
-"""Demands of fewer micro-units are rounded up."""
+"""Micro-units below which demands are rounded up."""
 
 LARGEST = LARGEST_AMOUNT
-"""No amount of any resource is larger."""
+"""Largest amount of any resource, in units."""
 
 GPU_MODEL = "gpu_model"
-"""The label of a machine that names the model of its GPUs."""
+"""Label that names the model of a machine's GPUs."""
 
 MOST_USED = 1 << 62
-"""Tasks of a machine take no more of a resource, in micro-units, be it more than there is."""
+"""Largest amount of a resource that the tasks of a machine may take together, in micro-units, even beyond its capacity."""
 
 MOST_DEVICES = 4096
-"""No machine has more devices."""
+"""Largest number of devices of a machine."""
 
 UNLIMITED = 1 << 40
-"""Stands for "as many as you like" in counts of tasks and slots; a machine may not have more slots."""
+"""Count of tasks or slots that stands for "no limit"; a machine may not have more slots."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -55,7 +55,7 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _labels(me: str, labels: Any) -> Mapping[str, str]:
-    """Labels in the order of their names; equal ones are one object, since many machines have the same."""
+    """Return labels in the order of their names; equal mappings are one object, since many machines have the same."""
     if type(labels) is dict and not labels:
         return _NOTHING
     for name, value in mapping(f"{me}: labels", labels).items():
@@ -66,23 +66,23 @@ def _labels(me: str, labels: Any) -> Mapping[str, str]:
 
 
 _MOST_KNOWN = 4096
-"""So many values of demands and capacities are known at most, each with its vector."""
+"""Largest number of distinct demands and capacities whose vectors are cached."""
 
 _KNOWN: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-"""Amounts by their names, values and types: True == 1 == 1.0, but True is no amount."""
+"""Amounts by names, values and types, since True == 1 == 1.0, but True is no amount."""
 
 _VECTORS: dict[tuple[int, int], tuple[Resources, Any, NDArray[np.int64]]] = {}
-"""Demands of tasks by the identity of resources and amounts, which it holds, so that nothing else has these."""
+"""Demand vectors by the identity of resources and amounts; the entry keeps both alive, so identities stay unique."""
 
 
 def amounts_of(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ...]:
-    """Amounts of resources by name or in order, as they cannot be changed any more; equal ones by name are one object."""
+    """Return amounts of resources by name or in order, frozen; equal ones by name are one object."""
     if type(amounts) is not dict:
         return _frozen(amounts) if isinstance(amounts, Mapping) else ordered(what, amounts)
     key = (*amounts.items(), *map(type, amounts.values()))
     try:
         known = _KNOWN.get(key)
-    except Exception:  # what has no hash is no amount either; it is refused where the names are known
+    except Exception:  # unhashable values are no amounts; they are refused where the names are known
         return _frozen(amounts)
     if known is None:
         if len(_KNOWN) >= _MOST_KNOWN:
@@ -92,7 +92,7 @@ def amounts_of(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ..
 
 
 def _plain(amount: Any) -> Any:
-    """A number of any kind, as one of Python's own if it is one of NumPy's, which may overflow in 32 bits."""
+    """Return a NumPy number as a Python number, since NumPy's may overflow in 32 bits."""
     kind = type(amount)
     if kind is int or kind is float:
         return amount
@@ -103,7 +103,7 @@ def _plain(amount: Any) -> Any:
 
 @dataclass(frozen=True)
 class Resources:
-    """Names of the resources, and which of them is counted device by device.
+    """Names of the resources, and the one that is counted device by device.
 
     Parameters
     ----------
@@ -158,23 +158,23 @@ class Resources:
                 raise InputError(
                     f"{what}[{name!r}]: a finite number from 0 to {LARGEST} expected, got {quoted(amount)}"
                 )
-            # Floats such as 0.1 are the nearest micro-unit, not the one above by an error of 1e-17.
+            # Floats such as 0.1 mean the nearest micro-unit, not the next one above by an error of 1e-17.
             nearest = round(exact)
             if abs(exact - nearest) > 1e-3:
-                # Parts of a whole, as three thirds, fit together; what that adds to any is less than a hundredth of it.
+                # Parts of a whole, as three thirds, fit together; each part is changed by less than a hundredth.
                 nearest = math.ceil(exact) if up and exact < _SMALL else math.floor(exact)
             vector[self.index[name]] = nearest
         return vector
 
     def demand(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
-        """Demand vector in micro-units: rounded down, so that parts of a whole fit together, but up below a hundred.
+        """Return the demand in micro-units: rounded down, so that parts of a whole fit together, but up below a hundred.
 
         Parameters
         ----------
         what : str
-            How an error message calls it.
+            Name in error messages.
         amounts : mapping of str to number, or sequence of number
-            By resource name, or in the order of the names; what is not named is 0.
+            By resource name, or in the order of the names; resources without a name are 0.
 
         Returns
         -------
@@ -188,8 +188,8 @@ class Resources:
         if type(amounts) in _BY_NAME:
             try:
                 return _demand(self, *amounts, *amounts.values())  # type: ignore[union-attr]
-            except Exception:  # no amounts, or without a hash
-                pass  # said below, with the name of the argument
+            except Exception:  # invalid amounts, or unhashable ones
+                pass  # the error below names the argument
         return self._demand(what, amounts)
 
     def demand_of(self, task: Task) -> NDArray[np.int64]:
@@ -199,7 +199,7 @@ class Resources:
         if known is not None:
             return known[2]
         vector = self.demand(f"task {task.id!r}: demand", task.demand)
-        if type(task.demand) is MappingProxyType:  # its own, which nothing alters
+        if type(task.demand) is MappingProxyType:  # frozen by the task, so it cannot change
             if len(_VECTORS) >= _MOST_KNOWN:
                 _VECTORS.clear()
             _VECTORS[key] = self, task.demand, vector
@@ -221,11 +221,11 @@ class Resources:
         return self._vector(what, amounts, up=True)
 
     def amounts(self, what: str, amounts: Mapping[str, float]) -> NDArray[np.int64]:
-        """Return amounts that limit, in micro-units; the same conventions as `demand`, but any amount of devices."""
+        """Return amounts of a limit in micro-units; the same conventions as `demand`, but any amount of devices."""
         return self._vector(what, amounts, up=False)
 
     def capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
-        """Capacity vector in micro-units; the same conventions as `demand`, devices in whole numbers only."""
+        """Return the capacity in micro-units; the same conventions as `demand`, devices in whole numbers only."""
         if type(amounts) in _BY_NAME:
             try:
                 return _capacity(self, *amounts, *amounts.values())  # type: ignore[union-attr]
@@ -261,13 +261,13 @@ def _same_labels(pairs: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
 
 @lru_cache(_MOST_KNOWN, typed=True)
 def _demand(resources: Resources, *flat: Any) -> NDArray[np.int64]:
-    """Return the vector of a demand, given as names and then amounts; read-only, so that all who ask may have the same."""
+    """Return the vector of a demand, given as names and then amounts; it is read-only and shared by all callers."""
     return resources._demand("demand", _named(flat))
 
 
 @lru_cache(_MOST_KNOWN, typed=True)
 def _capacity(resources: Resources, *flat: Any) -> NDArray[np.int64]:
-    """As `_demand`, of a capacity."""
+    """Return the vector of a capacity, like `_demand`."""
     return resources._capacity("capacity", _named(flat))
 
 
@@ -280,34 +280,34 @@ class Task:
     id : hashable
         Unique in the cluster.
     demand : mapping of str to number, or sequence of number
-        What it takes of each resource while it runs.  ``{"gpu": 0.5}`` is half of one GPU, ``{"gpu": 2}`` two whole ones.
+        Amount of each resource while it runs.  ``{"gpu": 0.5}`` is half of one GPU, ``{"gpu": 2}`` two whole ones.
     constraints : mapping of str to sequence
         Label of the machine -> allowed values, or requirements such as ``NotIn("T4")`` or ``Gt(5) + Lt(7)`` (see
-        `flowsched.cluster.selectors`); those of all labels must hold.  ``{"gpu_model": ("T4", "P100")}``.
+        `flowsched.cluster.selectors`); those of all labels must be met.  ``{"gpu_model": ("T4", "P100")}``.
     kind : hashable or None
         Tasks of one kind do the same work on as much input (say, a digest of program and arguments, and the size), so
-        that what is learnt of one holds for the others; None for a task like no other.
+        that measurements of one apply to the others; None for a task like no other.
     data : mapping of machine id to number, or sequence of such pairs
-        How much of its input lies on which machines, in any unit; see `Policy.locality`.
+        Amount of its input on each machine, in any unit; see `Policy.locality`.
     prefers : mapping of str to sequence
         As `constraints`, but machines without such labels only cost more; see `PreferenceCost`.
     apart : int or None
-        At most so many tasks of its kind run where it runs (if it has no `kind`: of those of its job that are like
-        it): 1 keeps the others off its machine.
+        Limit of tasks of its kind on its machine (without a `kind`: of equal tasks of its job): 1 keeps the others off
+        its machine.
     apart_in_rack : int or None
-        No more than so many run in the rack where it runs.  A machine of no rack is a rack of its own.
+        Limit of such tasks in its rack.  A machine without a rack is a rack of its own.
     avoids : sequence of hashable
-        Kinds with which it does not share a machine, in whichever order they come.
+        Kinds with which it does not share a machine, in either order of arrival.
     tolerations : sequence of toleration
-        Taints of machines that do not keep it away, see `flowsched.cluster.selectors.Toleration`.
+        Tolerated taints of machines, see `flowsched.cluster.selectors.Toleration`.
     duration : float or None
         Estimate of its run time, in the time unit of the events; None without one.  See `Policy.backfill`.
     retries : int or None
-        How often it starts again after `TaskFailed`; it then leaves with the next one.  It shuns machines on which it
-        failed while another one could hold it.  Runs that were `lost` do not count.  None: as often as the events say, on
-        any machine.
+        Number of starts after a `TaskFailed`; it leaves with the next failure.  It shuns machines on which it failed while
+        another one can hold it.  Runs that were `lost` do not count.  None: the events decide on each retry, and no
+        machine is shunned.
     backoff : float
-        How long it rests after its first failure, in the time unit of the events; twice as long after each further one, up
+        Length of the rest after its first failure, in the time unit of the events; it doubles with each further one, up
         to 32 times.  Only with `retries`.
     """
 
@@ -329,7 +329,7 @@ class Task:
         check_id("task: id", self.id)
         demand = self.demand
         if demand is not _NOTHING:
-            what = "demand" if type(demand) is dict else f"task {self.id!r}: demand"  # a dict is not refused here
+            what = "demand" if type(demand) is dict else f"task {self.id!r}: demand"  # a dict is checked later
             object.__setattr__(self, "demand", amounts_of(what, demand))
         if any(map(is_not, _details(self), _NO_DETAILS)):
             self._check_details()
@@ -366,16 +366,16 @@ class Task:
             raise InputError(f"{me}: backoff without retries")
 
 
-# Nearly all tasks have no more than an id and a demand.
+# Most tasks have only an id and a demand.
 _details = attrgetter(*(f.name for f in fields(Task)[2:]))
 _NO_DETAILS = tuple(f.default if f.default_factory is MISSING else f.default_factory() for f in fields(Task)[2:])
 
 DESCRIPTION = tuple(f.name for f in fields(Task)[1:])
-"""The names of all of a task but its id."""
+"""Names of a task's fields except its id."""
 
 
 def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:
-    """Machines and how much of a task's data they have."""
+    """Return the machines and their amounts of a task's data."""
     pairs = tuple(data.items()) if isinstance(data, Mapping) else ordered(what, data)
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -395,11 +395,11 @@ class Job:
     priority : int
         Lower is better (1 goes before 2).
     gang : int or None
-        Run at least so many of its tasks at the same time, or none; 1 is no gang, and becomes None.
+        Smallest number of its tasks that run at the same time; otherwise none runs.  1 means no gang, and becomes None.
     deadline : float or None
-        In the time of the events.
+        Time on the clock of the events.
     closed : bool
-        No more tasks are submitted, so the job leaves with the last one.
+        True if no more tasks are submitted, so that the job leaves with its last one.
     """
 
     id: Hashable
@@ -436,11 +436,11 @@ class Machine:
     capacity : mapping of str to number, or sequence of number
     rack : hashable or None
     labels : mapping of str to str
-        What constraints refer to; ``labels["gpu_model"]`` names the model of its GPUs.
+        Labels for constraints; ``labels["gpu_model"]`` names the model of its GPUs.
     slots : int or None
-        How many tasks it may run at once; None for no limit but its resources.
+        Limit of tasks at the same time; None for no limit but its resources.
     taints : sequence of taint
-        What keeps tasks away that do not tolerate it, see `flowsched.cluster.selectors.Taint`.
+        Taints that keep tasks without toleration away, see `flowsched.cluster.selectors.Taint`.
     """
 
     id: Hashable

@@ -1,11 +1,11 @@
-"""A cluster from plain rows: what `flowsched.journal.export` reads comes in here.
+"""A cluster from plain rows, as `flowsched.journal.export` reads them.
 
-Every row is checked against those before it, and refused by an error of the package's own.  The cluster is the rebuilder's
-until `finish` returns it; no cluster is ever seen that is not consistent: a task waits or runs on one machine that has not failed, on
-as many devices as it asks for; turns and serials occur once.  Capacities, slots, labels, spreads and racks are not asked:
-they may have changed under a running task.
+Every row is checked against those before it, and refused by an error of the package's own.  The rebuilder keeps the cluster
+until `finish` returns it, and never returns an inconsistent one: a task waits or runs on one machine that has not failed, on
+the requested number of devices; turns and serials occur once.  Capacities, slots, labels, spreads and racks are not
+checked, since they may have changed under a running task.
 
-Numbers that only order things (rows, indices of classes and tasks) are given anew in the same order.
+Numbers that only order records (rows, indices of classes and tasks) are assigned again in the same order.
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ __all__ = ["Rebuild"]
 _Thing = TypeVar("_Thing")
 
 _LAST = (1 << 62) - 1
-"""No turn and no serial is larger."""
+"""Largest turn and serial."""
 
 
 class Rebuild:
-    """Fills an empty cluster with users, machines, classes, jobs, groups and tasks, in this order, and lets tasks run.
+    """Construction of a cluster from users, machines, classes, jobs, groups, tasks and runs, in this order.
 
     Parameters
     ----------
     cluster : Cluster
         Empty.
     events, turn, serial, runs, stale : int
-        How many events have happened, the last turn and serial given, how many runs have begun, and how many of the
-        events were stale.
+        Number of past events, the last turn and serial, the number of past runs, and the number of stale events.
 
     Attributes
     ----------
     groups : dict of int to Group
         By serial.
     classes : dict of int to ClassRecord
-        By the number that the rows give them.
+        By the number in the rows.
     """
 
     def __init__(self, cluster: Cluster, events: int, turn: int, serial: int, runs: int = 0, stale: int = 0) -> None:
@@ -74,16 +73,16 @@ class Rebuild:
         self._order: list[tuple[int, Group]] = []
         self._devices = 0
 
-    # -- who and where ------------------------------------------------------------------------------------------
+    # -- users and machines -------------------------------------------------------------------------------------
 
     def user(self, user: User) -> None:
-        """A user."""
+        """Add a user."""
         if user.id in self.cluster.users:
             raise DuplicateIdError(f"user {user.id!r} is there twice")
         self.cluster.users[user.id] = user
 
     def machine(self, machine: Machine, row: int, failed: bool, drained: bool) -> None:
-        """A machine, in the order of joining; `row` orders machines where they are equally good."""
+        """Add a machine, in the order of joining; `row` orders machines that are equally good."""
         if self._seated:
             raise InputError("a machine after the classes: machines come before them")
         if machine.id in self._specs:
@@ -103,7 +102,7 @@ class Rebuild:
         )
 
     def _seat(self) -> None:
-        """All machines are known: they get rows."""
+        """Assign rows to all machines, since no more follow."""
         self._seated = True
         cluster, inventory = self.cluster, self.cluster.inventory
         if len({row for row, *_ in self._specs.values()}) < len(self._specs):
@@ -118,7 +117,7 @@ class Rebuild:
         cluster.machines.update((id, seats[id]) for id in self._specs)
         self._specs.clear()
 
-    # -- what ---------------------------------------------------------------------------------------------------
+    # -- tasks --------------------------------------------------------------------------------------------------
 
     def task_class(
         self,
@@ -129,19 +128,19 @@ class Rebuild:
         only: tuple[Hashable, ...],
         shuns: Sequence[Hashable] = (),
     ) -> TaskClass:
-        """A class of tasks, in the order of their indices.
+        """Add a class of tasks, in the order of their indices.
 
         Parameters
         ----------
         name : int
-            What `group` calls it.
+            Number of the class in the rows.
         demand : sequence of int
             In micro-units, in the order of the resources.
         priority : int
         like : Task
-            With the wishes of such a task; its id, demand and data are not looked at.
+            Example of its tasks; id, demand and data are ignored.
         only : tuple of hashable
-            The one job to which it belongs, if it does.
+            The only job of the class, if it has one.
         shuns : sequence of hashable
             Machines on which its tasks failed.
         """
@@ -175,7 +174,7 @@ class Rebuild:
         return vector
 
     def job(self, job: Job, serial: int, most: int) -> None:
-        """A job, in the order in which they are known; `most` is how many tasks it has had at a time."""
+        """Add a job, in order of arrival; `most` is the largest number of tasks that it has had at a time."""
         if job.id in self.cluster.jobs:
             raise DuplicateIdError(f"job {job.id!r} is there twice")
         what = f"job {job.id!r}"
@@ -183,7 +182,7 @@ class Rebuild:
         self.cluster.jobs[job.id] = record
 
     def group(self, serial: int, job: Hashable, name: int, data: Any, waits: int | None) -> None:
-        """Tasks of one job and class with the same data, in the order of their serials; `waits` orders those that wait."""
+        """Add the tasks of one job and class with the same data, in order of serials; `waits` orders the waiting groups."""
         record = found(self.cluster.jobs, job, "job")
         cls = found(self.classes, name, "class")
         serial = self._unused("group", serial)
@@ -202,7 +201,7 @@ class Rebuild:
             self._order.append((whole(f"group {serial}: waits", waits, 0), group))
 
     def rest(self, job: Hashable, name: int, data: Any) -> Group:
-        """Return a group of its own for a task that rests."""
+        """Return a separate group for a resting task."""
         record = found(self.cluster.jobs, job, "job")
         cls = found(self.classes, name, "class")
         like, _, only, _ = self._templates[name]
@@ -228,7 +227,7 @@ class Rebuild:
         duration: float | None,
         run: int = 0,
     ) -> TaskRecord:
-        """A task, in the order in which they are known; it waits, unless `run` or `rests` follows."""
+        """Add a task, in order of arrival; it waits, unless `run` or `rests` follows."""
         check_id("task", id)
         cluster = self.cluster
         if id in cluster.tasks:
@@ -256,7 +255,7 @@ class Rebuild:
         return record
 
     def retries(self, task: TaskRecord, left: int, backoff: float, failed_on: Sequence[Hashable]) -> None:
-        """A task has so many retries left."""
+        """Set the retries that a task has left."""
         what = f"task {task.id!r}"
         for id in ordered(f"{what}: failed_on", failed_on):
             check_id(f"{what}: failed_on", id)
@@ -264,7 +263,7 @@ class Rebuild:
         self.cluster.attempts[task.id] = Attempts(left, backoff, tuple(failed_on))
 
     def rests(self, task: TaskRecord, due: float | None) -> None:
-        """A task rests."""
+        """Put a task to rest."""
         attempts = self.cluster.attempts.get(task.id)
         stops = type(due) is float and due == inf
         if not stops and (attempts is None or not attempts.failed_on):
@@ -273,10 +272,10 @@ class Rebuild:
         task.group.waiting.remove([task])
         task.group.tasks = 0
 
-    # -- what runs where ----------------------------------------------------------------------------------------
+    # -- runs ---------------------------------------------------------------------------------------------------
 
     def run(self, machine: Hashable, runs: Sequence[Sequence[Any]]) -> None:
-        """Tasks run on a machine, in this order: each is given with since when, and on which devices if it has any."""
+        """Run tasks on a machine, in this order; each is given with its start time, and its devices if it has any."""
         record = found(self.cluster.machines, machine, "machine")
         if record.failed or record.tasks:
             raise InputError(
@@ -305,7 +304,7 @@ class Rebuild:
             self._place(batch, record, at)
 
     def _place(self, tasks: list[TaskRecord], machine: MachineRecord, place: Placement | None) -> None:
-        """Tasks of one group, on the same devices since the same time."""
+        """Run tasks of one group on the same devices since the same time."""
         assert place is not None
         cluster, inventory, row, cls = self.cluster, self.cluster.inventory, place.row, tasks[0].group.cls.index
         what = f"machine {machine.id!r}"
@@ -333,7 +332,7 @@ class Rebuild:
         share: int,
         owner: Sequence[Hashable],
     ) -> None:
-        """A run that was told to stop, on a machine that has not failed."""
+        """Add a stopping run, on a machine that has not failed."""
         what, record = f"stopping run {run!r}", found(self.cluster.machines, machine, "machine")
         check_id(what, task)
         if record.failed or whole(what, run, 1, self._runs) in self.cluster.stopping:
@@ -349,10 +348,10 @@ class Rebuild:
             task, record.row, amounts, tuple(held), whole(f"{what}: share", share, 0, MICRO), owner
         )
 
-    # -- at last ------------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------------
 
     def finish(self) -> Cluster:
-        """The cluster, as one to which everything has just happened."""
+        """Return the cluster, with everything marked as changed."""
         if not self._seated:
             self._seat()
         cluster = self.cluster
@@ -385,13 +384,13 @@ class Rebuild:
         cluster.events, cluster._turn, cluster._serial = self._events, self._turn, self._serial
         cluster.runs, cluster.stale_events = self._runs, self._stale
         for task in sorted(task for task in cluster.tasks.values() if task.row >= 0 and not task.run):
-            cluster.runs += 1  # of a file that does not number them
+            cluster.runs += 1  # for a file that does not number runs
             task.run = cluster.runs
         return cluster
 
 
 def found(things: Mapping[Any, _Thing], id: Any, kind: str) -> _Thing:
-    """One of these."""
+    """Return the record of this id."""
     try:
         return things[id]
     except (KeyError, TypeError):
@@ -399,7 +398,7 @@ def found(things: Mapping[Any, _Thing], id: Any, kind: str) -> _Thing:
 
 
 def time(what: str, value: Any) -> float:
-    """A finite time that an array can hold."""
+    """Return a finite time that an array can hold."""
     if type(value) is int and abs(value) > 1 << 1000:
         raise InputError(f"{what} must be a finite number, got one of {value.bit_length()} bits")
     return number(what, value)

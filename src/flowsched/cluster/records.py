@@ -1,6 +1,6 @@
 """Records of machines, jobs, groups and tasks, by identity; their numbers are in `inventory`.
 
-A record is never reused for another thing, so holding one is a safe way to ask "is it still there".
+A record is never reused, so a reference to it identifies the same job or task forever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Before", "Chain", "Group", "JobRecord", "MachineRecord", "Placement"
 
 @dataclass(slots=True, eq=False)
 class TaskClass:
-    """Tasks of one demand, one set of constraints, one priority and one kind, of whatever job."""
+    """Tasks of any job with the same demand, constraints, priority and kind."""
 
     index: int
     key: tuple[Any, ...]
@@ -36,24 +36,24 @@ class TaskClass:
 
     @property
     def rank(self) -> tuple[Any, ...]:
-        """Sorts classes in an order that does not depend on which came first (kinds apart, which may not compare)."""
+        """Sort key that does not depend on the order of arrival (without kinds, which may not be comparable)."""
         demand, constraints, priority = self.key[:3]
         if not constraints:
             return demand, constraints, priority
-        # Values of labels do not compare with requirements.
-        told = tuple((label, bool(wanted) and type(wanted[0]) is tuple, wanted) for label, wanted in constraints)
-        return demand, told, priority
+        # Label values cannot be compared with requirements.
+        typed = tuple((label, bool(wanted) and type(wanted[0]) is tuple, wanted) for label, wanted in constraints)
+        return demand, typed, priority
 
 
 GroupKey = TaskClass | tuple[TaskClass, frozenset[tuple[Hashable, float]]]
-"""Tells the groups of one job apart: by class and, where tasks have data, by these."""
+"""Key of a group in its job: its class and, for tasks with data, the data."""
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Tasks of one job and one class with the same data: alike in every respect, so one node of the network.
+    """Tasks of one job and one class with the same data: equal in every respect, so one node of the network.
 
-    `waiting` is in the order in which they began to wait; `on` says since when those that run do, by machine row.
+    `waiting` is in order of the start of waiting; `on` has the start times of the running tasks, by machine row.
     """
 
     job: JobRecord
@@ -66,16 +66,16 @@ class Group:
 
     @property
     def key(self) -> GroupKey:
-        """Its key among the groups of its job."""
+        """Key among the groups of its job."""
         return (self.cls, frozenset(self.data)) if self.data else self.cls
 
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """One job and its tasks; `most` is how many it has had at a time.
+    """One job and its tasks; `most` is the largest number of tasks that it has had at a time.
 
-    `groups` is its only group, or all groups by their keys: most jobs have one, and a dict for each would be a third of what
-    the garbage collector looks at.  See `each_group`, `group_of`, `add_group` and `drop_group`.
+    `groups` is its only group, or all groups by key: most jobs have one, and a dict for each would be a third of the objects
+    that the garbage collector visits.  See `each_group`, `group_of`, `add_group` and `drop_group`.
     """
 
     job: Job
@@ -86,17 +86,17 @@ class JobRecord:
 
     @staticmethod
     def __columns__(jobs: list[JobRecord]) -> dict[str, list[dict[GroupKey, Group]]]:
-        """Return the groups of jobs, by key, as images have them; all other attributes are told as they are."""
+        """Return the groups of jobs by key, for images; all other attributes are stored unchanged."""
         return {"groups": [{group.key: group for group in job.each_group()} for job in jobs]}
 
     def fold(self) -> None:
-        """Keep no dict of less than two groups, as images have it."""
+        """Replace a dict of less than two groups, as images have it."""
         groups = self.groups
         if isinstance(groups, dict) and len(groups) < 2 and all(group.key == key for key, group in groups.items()):
             self.groups = next(iter(groups.values()), None)
 
     def each_group(self) -> Collection[Group]:
-        """Return its groups, in the order in which they came."""
+        """Return its groups in order of arrival."""
         groups = self.groups
         if groups is None:
             return ()
@@ -110,7 +110,7 @@ class JobRecord:
         return groups if groups is not None and groups.key == key else None
 
     def add_group(self, group: Group) -> None:
-        """Take in a group of another key than all others."""
+        """Add a group with a new key."""
         groups = self.groups
         if groups is None:
             self.groups = group
@@ -128,18 +128,18 @@ class JobRecord:
 
     @property
     def gang_size(self) -> int:
-        """Least number of its tasks that run together: fewer than its gang once tasks of a complete one have ended."""
+        """Smallest number of its tasks that run together: less than its gang once tasks of a complete gang have ended."""
         gang = self.job.gang or 0
         return gang if self.most < gang else min(gang, len(self.tasks))
 
     @property
     def running(self) -> int:
-        """Number of its tasks that run."""
+        """Number of its running tasks."""
         return sum(group.tasks - len(group.waiting) for group in self.each_group())
 
     @property
     def lacks(self) -> int:
-        """Number of waiting tasks that must start together; 0 where each may start alone."""
+        """Number of waiting tasks that must start together; 0 if each may start alone."""
         gang = self.gang_size
         if gang <= 1:
             return 0

@@ -1,18 +1,18 @@
-"""A small cluster in which events happen first, so that all of them happen or none.
+"""A small cluster in which events are tried first, so that all of them happen or none.
 
-Whether an event is refused depends on the things that it names, and on few others.  `take_part` gives an empty cluster
-just these, as they are.  What that cluster refuses, the whole one would refuse, by the same checks.
+The refusal of an event depends on the things that it names, and on few others.  `take_part` copies just these into an
+empty cluster.  The same checks then refuse the same events there as in the whole cluster.
 
-The small cluster has, of the whole one:
+The small cluster has these parts of the whole one:
 
-* machines, tasks, jobs and users of every name that occurs in the events; runs of these tasks and on these machines that
-  stop;
+* machines, tasks, jobs and users of every name that occurs in the events; stopping runs of these tasks and on these
+  machines;
 * all tasks of a machine where a task is adopted;
-* the jobs of all these tasks.  Each has one more task, if there is one: so the job is not over;
-* for a user that leaves one more job with tasks, if there is one.
+* the jobs of all these tasks, each with one more task if there is one, so that the job is not over;
+* one more job with tasks, if there is one, for a user that leaves.
 
-Machines without a name here, on which some of these tasks run, have no capacity; but the total of all capacities is the
-same.  Ages, rests and orders do not matter.
+Other machines on which some of these tasks run have no capacity, but the total of all capacities is the same.
+Ages, rests and orders have no effect.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Names = dict[Hashable, None]
 
 
 def take_part(small: TaskEvents, whole: TaskEvents, events: Sequence[ev.Event]) -> None:
-    """Give an empty cluster the part of another one on which it depends whether it takes these events.
+    """Copy the part of a cluster that decides on these events into an empty one.
 
     Raises
     ------
@@ -88,14 +88,14 @@ def _new_tasks(event: ev.Event) -> list[Task]:
     told: Any = event.tasks if isinstance(event, ev.JobSubmitted) else (getattr(event, "task", None),)
     try:
         return [task for task in ordered("tasks", told) if isinstance(task, Task)]
-    except InputError:  # the event will be refused, so no event behind it will happen
+    except InputError:  # the event will be refused, and no later event will happen
         return []
 
 
 def _note(names: Names, name: Any) -> None:
     try:
         names[name] = None
-    except TypeError:  # no hash: nothing is called that
+    except TypeError:  # unhashable, so it is no name
         pass
 
 
@@ -136,7 +136,7 @@ def _add_jobs(
     tasks: Iterable[TaskRecord],
     rows: Mapping[int, int],
 ) -> None:
-    """Add these jobs and tasks; those that run do so in their new rows."""
+    """Add these jobs and tasks, with the running ones in their new rows."""
     small.jobs.update((job.job.id, JobRecord(job.job, job.serial)) for job in jobs)
     groups: dict[Group, list[TaskRecord]] = {}
     for task in tasks:

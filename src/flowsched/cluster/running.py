@@ -15,21 +15,21 @@ Ints = NDArray[np.int64]
 
 
 class RunningTasks(Columns):
-    """Row, class, turn, start and expected end of every task that runs; kept in step with those of the records.
+    """Row, class, turn, start and expected end of every running task, in step with the records.
 
     Attributes
     ----------
     estimated : int
-        Running tasks with an estimate.
+        Number of running tasks with an estimate.
     """
 
     row: Ints = column("tasks", fill=-1)
-    """The row where the task runs, -1 if it does not; the other arrays hold only where it does."""
+    """Row where the task runs, -1 if it does not; the other arrays are valid only where it does."""
     class_id: Ints = column("tasks", fill=-1)
     turn: Ints = column("tasks", fill=-1)
     since: NDArray[np.float64] = column("tasks", dtype=np.float64, fill=-1)
     end: NDArray[np.float64] = column("tasks", dtype=np.float64, fill=inf)
-    """`since` and the estimate of the run time, infinite without one."""
+    """Sum of `since` and the estimate of the run time, infinite without an estimate."""
 
     def __init__(self) -> None:
         super().__init__()

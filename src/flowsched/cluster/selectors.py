@@ -1,6 +1,6 @@
 """Requirements on the labels of machines, and taints, in plain tuples that compare, hash and survive JSON.
 
-A *requirement* is a tuple: an operator, and what it is compared with.  The operators are those of Kubernetes' node affinity::
+A *requirement* is a tuple: an operator, and its operands.  The operators are those of Kubernetes' node affinity::
 
     In            the label has one of these values
     NotIn         the label has none of these values, or the machine has no such label
@@ -8,7 +8,7 @@ A *requirement* is a tuple: an operator, and what it is compared with.  The oper
     DoesNotExist  the machine does not have the label
     Gt, Lt        the label is a number above, or below, this one
 
-What a task wants of a label is a sequence of values, which means `In`, or a sequence of requirements, all of which must hold.
+The requirement of a task on a label is a sequence of values, which means `In`, or a sequence of requirements, all of which must be met.
 The functions of the operators' names return sequences of one; ``+`` joins them::
 
     Task("t", {"cpu": 1}, constraints={"zone": NotIn("a", "b"), "kernel": Gt(5) + Lt(7), "gpu_model": ("T4",)})
@@ -48,7 +48,7 @@ Requirement = tuple[Any, ...]
 Wanted = Sequence[Any]
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule")
-"""The taint excludes tasks without toleration; it makes them dearer (see `TaintCost`)."""
+"""Effects: the taint excludes tasks without toleration, or makes the machine more expensive for them (see `TaintCost`)."""
 
 
 def In(*values: str) -> tuple[Requirement, ...]:
@@ -57,7 +57,7 @@ def In(*values: str) -> tuple[Requirement, ...]:
 
 
 def NotIn(*values: str) -> tuple[Requirement, ...]:
-    """Require that the label has none of these values; a machine without the label will do."""
+    """Require that the label has none of these values; a machine without the label meets this."""
     return (("NotIn", *values),)
 
 
@@ -82,7 +82,7 @@ def Lt(bound: float) -> tuple[Requirement, ...]:
 
 
 def _number(value: str | None) -> float | None:
-    """The number that a label says, exact where it is whole; None for any other label."""
+    """Return the number that a label contains, exact if it is whole; None for any other label."""
     if value is None:
         return None
     try:
@@ -117,19 +117,19 @@ _MEETS: dict[str, Callable[..., bool]] = {
 
 
 def meets(value: str | None, wanted: Wanted) -> bool:
-    """Return whether a label of this value, None without it, meets what `wanted_labels` returned for it."""
+    """Return True if a label of this value, None without it, meets a requirement from `wanted_labels`."""
     if not wanted or type(wanted[0]) is str:
         return value in wanted
     return all(_MEETS[operator](value, *operands) for operator, *operands in wanted)
 
 
 def wanted_labels(what: str, labels: Mapping[str, Any]) -> dict[str, Wanted]:
-    """Return what is wanted of labels in one form: equal wishes are equal.
+    """Return requirements on labels in one form: equal requirements compare equal.
 
     Parameters
     ----------
     what : str
-        How an error message calls it.
+        Name in error messages.
     labels : mapping of str to sequence
         Label -> allowed values, or requirements.
 
@@ -196,14 +196,14 @@ def _requirement(what: str, requirement: Any) -> Requirement:
 
 
 def Taint(key: str, value: str = "", effect: str = "NoSchedule") -> Requirement:
-    """Keep tasks off a machine that do not tolerate this.
+    """Keep tasks off a machine that do not tolerate this taint.
 
     Parameters
     ----------
     key, value : str
     effect : "NoSchedule" or "PreferNoSchedule"
-        Tasks without toleration never start there; or they rather start elsewhere, by what `TaintCost` weighs.  What runs
-        goes on.
+        Tasks without toleration never start there, or prefer other machines by the weight of `TaintCost`.  Running tasks
+        go on.
     """
     return key, value, effect
 
@@ -250,7 +250,7 @@ def checked_tolerations(what: str, tolerations: Any) -> tuple[Requirement, ...]:
 
 
 def keeps_off(taint: Requirement, tolerations: Sequence[Requirement]) -> bool:
-    """Return whether no toleration is for the taint."""
+    """Return True if no toleration covers the taint."""
     return not any(
         all(wanted is None or wanted == part for wanted, part in zip(toleration, taint, strict=True))
         for toleration in tolerations

@@ -23,7 +23,7 @@ ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None, tuple
 
 
 def unsuited(shape: ShapeKey, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]) -> Iterator[str]:
-    """Yield what makes a shape unsuitable for a class: the labels that its constraints exclude, and taints, by key."""
+    """Yield the reasons why a shape is unsuitable for a class: labels that its constraints exclude, and taints, by key."""
     _, labels, _, taints = shape
     have = dict(labels)
     for label, wanted in constraints.items():
@@ -36,7 +36,7 @@ def unsuited(shape: ShapeKey, constraints: Mapping[str, Wanted], tolerations: Se
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Shapes of all machines at one moment.
+    """Shapes of all machines at one time.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Shapes:
 
 
 class Suitability(Columns):
-    """The shapes of machines, each looked at once for every class.
+    """Shapes of machines, each compared once with every class.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class Suitability(Columns):
     of: Ints = column("rows", fill=-1)
     """Shape of each machine, -1 for a row without one."""
     _suits: Bools = column("classes", "shapes", dtype=np.bool_)
-    """Whether labels and taints allow the class."""
+    """True where labels and taints admit the class."""
     _holds: Bools = column("classes", "shapes", dtype=np.bool_)
-    """Whether it is large enough for the class."""
+    """True where the shape is large enough for the class."""
 
     def __init__(self, device: int) -> None:
         self.device = device
@@ -79,7 +79,7 @@ class Suitability(Columns):
         self._most: dict[int, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return all but what is worked out anew when it is asked for; an image that told it would not be asked."""
+        """Return all attributes except caches; an image that contained them would not be checked."""
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_snapshot", "_ever", "_most")}
 
@@ -90,7 +90,7 @@ class Suitability(Columns):
     # -- machines -----------------------------------------------------------------------------------------------
 
     def settle(self, rows: list[int], capacity: Ints, machine: Machine) -> None:
-        """Set the shape of machines that are like this one."""
+        """Set the shape of machines that are like the given one."""
         self.grow(rows=max(rows) + 1)
         for row in rows:
             self.unsettle(row)
@@ -120,7 +120,7 @@ class Suitability(Columns):
                 self._indices.give(shape)
 
     def now(self, rows: int) -> Shapes:
-        """The shapes of that many rows; the same object until one changes."""
+        """Return the shapes of that many rows; the same object until one changes."""
         if self._snapshot is None:
             self._snapshot = Shapes(self.of[:rows].copy(), dict(self._keys))
         return self._snapshot
@@ -152,27 +152,27 @@ class Suitability(Columns):
     # -- both ---------------------------------------------------------------------------------------------------
 
     def can_ever(self, classes: Ints, rows: Ints) -> Bools:
-        """Return whether labels and taints allow it and the machine is large enough, shape (classes, rows)."""
+        """Return True where labels and taints admit the class and the machine is large enough, shape (classes, rows)."""
         grid = np.ix_(classes, self.of[rows])
         both: Bools = self._suits[grid] & self._holds[grid]
         return both
 
     def somewhere(self, rows: Ints) -> Bools:
-        """By class, whether labels allow it on one of these machines, and that is large enough."""
+        """Return True for each class that labels admit on one of these machines that is large enough."""
         shapes = np.flatnonzero(np.bincount(self.of[rows]))
         possible: Bools = np.any(self._suits[:, shapes] & self._holds[:, shapes], axis=1)
         return possible
 
     def allows(self, class_id: int, row: int) -> bool:
-        """Return whether labels and taints allow it."""
+        """Return True if labels and taints admit the class."""
         return bool(self._suits[class_id, self.of[row]])
 
     def can(self, class_id: int, row: int) -> bool:
-        """Return whether labels and taints allow it and the machine is large enough."""
+        """Return True if labels and taints admit the class and the machine is large enough."""
         return bool(self._suits[class_id, self.of[row]] and self._holds[class_id, self.of[row]])
 
     def most(self, class_id: int) -> int:
-        """Return how many of the class all machines together could run if they were up and empty."""
+        """Return the number of tasks of the class that all machines together can run when up and empty."""
         if class_id not in self._most:
             demand = self._wants[class_id][0]
             fit = (
@@ -193,7 +193,7 @@ class Suitability(Columns):
         return min(counts)
 
     def ever(self, class_id: int) -> NDArray[np.uint8]:
-        """By shape: 2 where it holds the class and meets its constraints, 1 where it only holds it; not to be altered."""
+        """Return, by shape, 2 if it holds the class and meets its constraints, 1 if it only holds it; not to be altered."""
         if class_id not in self._ever:
             self._ever[class_id] = self._holds[class_id].astype(np.uint8) * (1 + self._suits[class_id])
         return self._ever[class_id]

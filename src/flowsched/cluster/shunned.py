@@ -1,7 +1,7 @@
 """Machines that tasks shun because they failed there: a limit of `Inventory.room`.
 
-A class keeps away from such a machine only while it has a choice: while another machine that takes tasks could hold it if it
-were empty.  Otherwise it goes where it can.
+A class keeps away from such a machine only while it has a choice: while another machine that takes tasks could hold it
+when empty.  Without a choice it may start on any machine.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NONE: Ints = np.zeros(0, np.int64)
 
 
 class Shunned:
-    """Machines that classes shun.
+    """Classes and the machines that they shun.
 
     Attributes
     ----------
     ids : dict of int to frozenset of hashable
-        By class, the machines on which its tasks failed.
+        Machines on which tasks failed, by class.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class Shunned:
 
     @property
     def in_use(self) -> bool:
-        """True if a class shuns a machine, or would with a choice."""
+        """True if a class shuns a machine, or would shun one if it had a choice."""
         return bool(self.ids)
 
     def add_class(self, class_id: int, ids: frozenset[Hashable]) -> None:
-        """Add a class; it shuns nothing before it is reviewed."""
+        """Add a class; it shuns no machine before it is reviewed."""
         self.ids[class_id], self._rows[class_id] = ids, _NONE
 
     def drop_class(self, class_id: int) -> None:
@@ -53,12 +53,12 @@ class Shunned:
         return np.array(sorted(rows[id] for id in self.ids[class_id] if id in rows), np.int64)
 
     def shun(self, class_id: int, rows: Ints) -> Ints:
-        """Let the class shun these rows and no others; return the rows for which that matters."""
+        """Set the rows that the class shuns; return the rows that this affects."""
         old, self._rows[class_id] = self._rows[class_id], rows
         return np.setxor1d(old, rows)
 
     def forbids(self, row: int, class_id: int) -> bool:
-        """Return whether the class shuns the machine."""
+        """Return True if the class shuns the machine."""
         rows = self._rows.get(class_id)
         return rows is not None and row in rows
 

@@ -1,10 +1,10 @@
-"""The one owner of what is: `Cluster.apply(event)`.
+"""The owner of the cluster's state: `Cluster.apply(event)`.
 
-An event is checked whole before anything moves, so a refused event leaves the cluster as it was.  The cluster also
-remembers what changed, so that a mirror of it (the network) pays for changes only: see `Cluster.changes`.
+An event is checked whole before anything changes, so a refused event leaves the cluster unchanged.  The cluster also
+records changes, so that the cost of updating a mirror (the network) depends on the changes: see `Cluster.changes`.
 
 Rule: `Cluster.midway` is true from before the first change of an event, commit or trial until after its last one.  An
-exception that nothing could foresee (out of memory) leaves it true, and later calls are refused: `TornStateError`.
+unforeseen exception (out of memory) leaves it true, and later calls are refused: `TornStateError`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from flowsched.exceptions import FlowschedError, InputError, TornStateError
 __all__ = ["Cluster", "Moment"]
 
 Moment = tuple[int, int, int]
-"""Stands for the state of a cluster between two calls; see `Cluster.moment`."""
+"""State mark between two calls; see `Cluster.moment`."""
 
 IDLE_CLASSES = 64
-"""So many classes without tasks are kept for the next task of their kind, the others forgotten."""
+"""Number of classes without tasks that are kept for later tasks of their kind."""
 
 
 _FETCHED, _FEW = 32, 8
-"""Memory is fetched for so many events at once, but for so few."""
+"""Number of events for which memory is fetched at once, and the number of events from which on it is fetched."""
 
 
 class Cluster(TaskEvents):
-    """Machines, jobs, tasks and users, and what runs where.
+    """Machines, jobs, tasks and users, and the runs of tasks on machines.
 
     Parameters
     ----------
     resources : Resources or sequence of str
-        What machines have and tasks take; a resource called "gpu" is counted device by device.
+        Resources of machines and tasks; a resource called "gpu" is counted device by device.
 
     Attributes
     ----------
@@ -58,12 +58,12 @@ class Cluster(TaskEvents):
     stopping
         See `Stopping`.
     events : int
-        How many have happened.
+        Number of events that have happened.
     runs : int
-        How many runs have begun, so the number of the last one (`TaskRecord.run`).  Every start that happens begins one:
-        that of a delta of a commit, or of `TaskStarted`.  What is tried and taken back begins none.
+        Number of runs that have begun, and so the number of the last one (`TaskRecord.run`).  Each real start begins a
+        run: a delta of a commit, or `TaskStarted`.  A trial start begins none.
     stale_events : int
-        How many of the events told of a run that was over, and so changed nothing.
+        Number of events about a former run, which changed nothing.
     """
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
@@ -74,19 +74,19 @@ class Cluster(TaskEvents):
     # -- images -------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what an image keeps of it."""
+        """Return the state for an image."""
         return kept(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become the cluster that `__getstate__` told of."""
+        """Restore the cluster from the state of `__getstate__`."""
         become(vars(self), state)
         if any(hasattr(Cluster, name) for name in vars(self)):
             raise ValueError("an attribute that hides what a cluster does")
 
-    # -- what changed --------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------
 
     def changes(self, now: float | None = None) -> Changes:
-        """Return what changed since the last call, and forget it; tasks submitted at no stated time wait since `now`."""
+        """Return the changes since the last call, and forget them; tasks submitted without a time wait since `now`."""
         if now is not None:
             self.date(now)
         changes, self._changes = self._changes, Changes()
@@ -102,12 +102,12 @@ class Cluster(TaskEvents):
         return changes
 
     def forget_tries(self, turn: int) -> None:
-        """After moves that were all taken back: every order is as if nothing had been tried, and all counts as changed.
+        """Restore every order as before trial moves that were all taken back, and mark everything as changed.
 
         Parameters
         ----------
         turn : int
-            The largest turn given before.
+            Largest turn given before.
         """
         self._turn = turn
         for record in self.machines.values():
@@ -119,15 +119,15 @@ class Cluster(TaskEvents):
         self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
         self._waiting_ids.clear()
         self.queues.clear()
-        self.everything()  # now, since it gives back the rows of machines that are gone
+        self.everything()  # now, since it gives back the rows of removed machines
 
     @property
     def serial(self) -> int:
-        """The largest serial of a job or group given so far."""
+        """Largest serial of a job or group so far."""
         return self._serial
 
     def everything(self) -> None:
-        """Let all that is count as changed, for a mirror that begins with nothing."""
+        """Mark everything as changed, for a mirror that starts empty."""
         self.changes()
         groups = {group: dict.fromkeys(group.on) for job in self.jobs.values() for group in job.each_group()}
         self._changes.groups, self._changes.machines = groups, dict.fromkeys(self.by_row)
@@ -135,31 +135,31 @@ class Cluster(TaskEvents):
     # -- events -------------------------------------------------------------------------------------------------
 
     def apply(self, *events: ev.Event, atomic: bool = False) -> tuple[ev.EndedRun, ...]:
-        """Let events happen, one after the other.
+        """Apply events, one after the other.
 
         Parameters
         ----------
         *events : Event
         atomic : bool
-            All of them happen, or none.  Several ones happen in a small cluster first, which costs about 0.1 ms for the
-            call and 10 microseconds for each event.  Not with a fit rule.
+            All events happen, or none.  Several events are tried in a small cluster first, which costs about 0.1 ms for the
+            call and 10 microseconds for each event.  Not available with a fit rule.
 
         Returns
         -------
         tuple of EndedRun
-            The runs that they ended, in that order.
+            Runs that they ended, in that order.
 
         Raises
         ------
         FlowschedError
-            An event names something unknown, a duplicate, or something impossible.  It then did nothing; the events
-            before it stand unless the call is atomic, those after it did not happen.  ``error.index`` is its position, and
-            ``error.ended`` are the runs that those before it ended.
+            An event names something unknown, a duplicate, or something impossible.  It then did nothing.  Unless the call is
+            atomic, the events before it stand; those after it did not happen.  ``error.index`` is its position, and
+            ``error.ended`` has the runs that the events before it ended.
         """
         self.check_whole()
         if atomic:
             self._rehearse(events)
-            atomic = len(events) > 1  # a single one is refused whole anyway
+            atomic = len(events) > 1  # a single event is refused whole in any case
         before = self.events
         ended: list[ev.EndedRun] = []
         try:
@@ -191,13 +191,13 @@ class Cluster(TaskEvents):
             raise
 
     def _apply(self, events: Sequence[ev.Event], ended: list[ev.EndedRun], together: bool) -> None:
-        """Let events happen; note the runs that they end.
+        """Apply events; record the runs that they end.
 
-        The cluster is `midway` during each event, and if they happen `together` also in between.
+        The cluster is `midway` during each event, and with `together` also between them.
         """
         many, rest = len(events) > _FEW, 0
         for position, event in enumerate(events):
-            if position < rest:  # it has happened with another one
+            if position < rest:  # it was applied with another one
                 continue
             if many and not position % _FETCHED:
                 self._fetch(events[position : position + _FETCHED])
@@ -213,15 +213,15 @@ class Cluster(TaskEvents):
                 raise InputError(f"event: an event expected, got {quoted(event)}")
             if event.time is not None:
                 time = number(f"{type(event).__name__}: time", event.time)
-                if time is not event.time:  # one of NumPy's, which may overflow where it meets others
+                if time is not event.time:  # a NumPy number, which may overflow in arithmetic
                     event = replace(event, time=time)
             self.midway = True
             try:
                 over = handler(self, event)
             except FlowschedError:
-                self.midway = together  # it was refused, and had not changed anything
+                self.midway = together  # it was refused before it changed anything
                 raise
-            self.events += 1  # before the mark goes: the journal counts by it
+            self.events += 1  # before `midway` is reset: the journal counts by it
             self.midway = together
             if over is not None:
                 ended += over
@@ -229,7 +229,7 @@ class Cluster(TaskEvents):
             self.midway = False
 
     def _join(self, events: Sequence[ev.Event], position: int, together: bool) -> int:
-        """Let machines join at once that are described alike, from this position on; return how many."""
+        """Add machines with equal descriptions at once, from this position on; return their number."""
         run = None
         if position + 1 < len(events) and events[position].time is None:
             run = joins(events, position, self.machines, self.resources)
@@ -242,7 +242,7 @@ class Cluster(TaskEvents):
         return len(run[-1])
 
     def _complete(self, events: Sequence[ev.Event], position: int, ended: list[ev.EndedRun], together: bool) -> int:
-        """Let tasks end at once that completions from this position on name, as far as memory is fetched; return how many."""
+        """Apply a series of completions from this position on at once, within the fetched part; return their number."""
         tasks = self._done(events[position : position + _FETCHED - position % _FETCHED])
         if tasks:
             self.midway = True
@@ -252,16 +252,16 @@ class Cluster(TaskEvents):
         return len(tasks)
 
     def _fetch(self, events: Sequence[ev.Event]) -> None:
-        """Let the processor fetch what completions are about to change."""
-        with suppress(Exception):  # of an id that is none; its event is refused in its turn
+        """Prefetch the memory that completions are about to change."""
+        with suppress(Exception):  # for an invalid id; its event is refused in its turn
             fetch(self.inventory, self.tasks, [event.task for event in events if type(event) is ev.TaskCompleted])
 
     def moment(self) -> Moment:
-        """Return numbers of which one differs after each event, commit and trial, and at the end of a rest."""
+        """Return a state mark: its numbers change with each event, commit and trial, and at the end of a rest."""
         return self.events, self._turn, self.inventory.clock
 
     def check_whole(self) -> None:
-        """Refuse to go on after a change that did not come to its end."""
+        """Refuse to go on after an incomplete change."""
         if self.midway:
             raise TornStateError(
                 "an exception ended an earlier call in the middle of a change; go on from a journal, snapshot or export"

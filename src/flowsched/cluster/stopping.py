@@ -1,10 +1,10 @@
-"""Runs that were told to stop, and hold their room until they have.
+"""Stopping runs, which hold their room until they have stopped.
 
-A worker takes time to stop a task.  With `PreemptionCost.graceful` the task rests meanwhile: it is not started elsewhere
-before its run has ended.  For the network its room is free, so no further task is stopped for want of it.  But what would
-start in it is withheld from the round (`flowsched.rounds.withholding`), and refused by a commit.
+A worker takes time to stop a task.  With `PreemptionCost.graceful` the task rests meanwhile: it does not start elsewhere
+before its run has ended.  In the network its room is free, so no further task is stopped for lack of it.  But the round
+withholds starts in that room (`flowsched.rounds.withholding`), and a commit refuses them.
 
-Rule: a task rests for ever, ``resting[id] == inf``, exactly as long as its last run is in `stopping`.
+Rule: a task rests without an end, ``resting[id] == inf``, exactly as long as its last run is in `stopping`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["Stop", "Stopping"]
 
 
 class Stop(NamedTuple):
-    """A run that stops.
+    """A stopping run.
 
     Parameters
     ----------
     task : hashable
     row : int
-        Its machine.
+        Row of its machine.
     demand : tuple of int
-        What it holds of each resource, in micro-units.
+        Amount of each resource that it holds, in micro-units.
     devices : tuple of int
     share : int
-        What it holds of each of these.
+        Part that it holds of each of these devices.
     owner : tuple of hashable
-        Job and user, as its task may be gone before it has stopped; empty where an older file does not say so.
+        Job and user, since its task may be gone before it has stopped; empty in older files.
     """
 
     task: Hashable
@@ -52,7 +52,7 @@ class Stop(NamedTuple):
 
 
 class Stopping(Membership):
-    """The part of a cluster that knows which runs stop.
+    """Part of a cluster that records stopping runs.
 
     Attributes
     ----------
@@ -67,23 +67,23 @@ class Stopping(Membership):
         self.stale_events = 0
 
     def stop_of(self, task: TaskRecord, place: Placement) -> Stop:
-        """Return what a run of the task holds while it stops."""
+        """Return the room that a run of the task holds while it stops."""
         cls = task.group.cls
         share = self.inventory.device_share(cls.index)
         job = task.group.job.job
         return Stop(task.id, place.row, tuple(cls.demand.tolist()), place.devices, share, (job.id, job.user))
 
     def hold(self, task: TaskRecord, place: Placement) -> None:
-        """A task that was stopped there, and waits, holds its room until `TaskStopped`."""
+        """Hold the room of a task that was stopped there until `TaskStopped`."""
         self.stopping[task.run] = self.stop_of(task, place)
         self._rest(task, task.group.cls, inf)
 
     def stops_on(self, row: int) -> list[Stop]:
-        """Return the runs that stop on a machine."""
+        """Return the stopping runs on a machine."""
         return [stop for stop in self.stopping.values() if stop.row == row]
 
     def overlaps(self, row: int, stops: Iterable[Stop]) -> bool:
-        """Return True if tasks that run on the machine have room that these runs still hold."""
+        """Return True if tasks that run on the machine use room that these runs still hold."""
         inventory, g = self.inventory, self.inventory.resources.device_index
         held = [0] * len(inventory.resources.names)
         devices: dict[int, int] = {}
@@ -96,7 +96,7 @@ class Stopping(Membership):
         free = inventory.free[row].tolist()
         if slots > int(inventory.slots[row] - inventory.running[row]):
             return True
-        # Under a fit rule tasks may ask for more than there is.
+        # Under a fit rule tasks may ask for more than the capacity.
         known = range(len(held)) if inventory.rule is None else [g] if g >= 0 else []
         if any(held[d] > free[d] for d in known if held[d]):
             return True
@@ -104,23 +104,23 @@ class Stopping(Membership):
         return any(share > (int(rooms[device]) if device < len(rooms) else 0) for device, share in devices.items())
 
     def free(self, machine: Hashable) -> dict[str, float]:
-        """Return the free amount of each resource of a machine; what runs hold that still stop is not free."""
+        """Return the free amount of each resource of a machine, without the room of stopping runs."""
         free = super().free(machine)
         for stop in self.stops_on(self.machine(machine).row):
             free = {name: free[name] - amount / MICRO for name, amount in zip(free, stop.demand, strict=True)}
         return free
 
     def is_stale(self, event: ev.Event) -> bool:
-        """Return True for an event that tells of another run than its task's present one; it will change nothing."""
+        """Return True for an event about another run than its task's present one; it will change nothing."""
         stopped = (
-            self._stop_told(event) if isinstance(event, ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed) else None
+            self._stopping_run(event) if isinstance(event, ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed) else None
         )
         return stopped is None and super().is_stale(event)
 
     def _stale(
         self, event: ev.TaskStarted | ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped | ev.UsageSampled
     ) -> bool:
-        """Count an event that is stale."""
+        """Check if an event is stale, and count it."""
         if event.run is None:
             return False
         whole(f"{type(event).__name__}: run", event.run, 0)
@@ -128,33 +128,33 @@ class Stopping(Membership):
         self.stale_events += stale
         return stale
 
-    def _stop_told(self, event: ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed) -> int | None:
-        """Return the run that an event says has ended, if it was told to stop."""
+    def _stopping_run(self, event: ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed) -> int | None:
+        """Return the number of the stopping run that an event ends, None without one."""
         if not self.stopping:
             return None
         try:
             record, run = self.tasks.get(event.task), event.run
-        except TypeError:  # no hash: nothing is called that
+        except TypeError:  # unhashable, so it is no task
             return None
         if run is None and record is not None and record.row >= 0:
-            return None  # it tells of the present run
-        told = [number for number, stop in self.stopping.items() if stop.task == event.task]
+            return None  # the event is about the present run
+        runs = [number for number, stop in self.stopping.items() if stop.task == event.task]
         if run is None:
-            return told[-1] if told else None
-        return int(run) if isinstance(run, int | np.integer) and int(run) in told else None
+            return runs[-1] if runs else None
+        return int(run) if isinstance(run, int | np.integer) and int(run) in runs else None
 
     def _task_stopped(self, event: ev.TaskStopped) -> None:
-        """A run has stopped, and its task waits again if it is still there."""
+        """Apply the end of a stopping run; its task waits again if it still exists."""
         if self._stale(event):
             return
-        run = self._stop_told(event)
+        run = self._stopping_run(event)
         if run is None:
             self.task(event.task)
-            raise InputError(f"task {event.task!r}: no run of it was told to stop")
+            raise InputError(f"task {event.task!r}: it has no stopping run")
         self._let_go([run], event.time)
 
     def _let_go(self, runs: list[int], time: float | None) -> None:
-        """Forget runs that stop; their tasks wait again."""
+        """Forget stopping runs; their tasks wait again."""
         back = []
         for run in runs:
             task = self.tasks.get(self.stopping.pop(run).task)

@@ -1,4 +1,4 @@
-"""Jobs, tasks and users come and go, tasks start and end: the part of a cluster that handles these events."""
+"""Events of jobs, tasks and users: they come and go, tasks start and end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TASK, _ID = {Task}, attrgetter("id")
 
 
 class TaskEvents(MachineEvents):
-    """The part of a cluster that knows what becomes of jobs, tasks and users.
+    """Part of a cluster that handles events of jobs, tasks and users.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class TaskEvents(MachineEvents):
         described = Job(event.id, event.user, event.priority, event.gang, event.deadline, event.closed)
         old = self.jobs.get(event.id)
         if old is not None and old.tasks:
-            raise DuplicateIdError(f"job {event.id!r} is already there")
+            raise DuplicateIdError(f"job {event.id!r} already exists")
         tasks = ordered(f"job {event.id!r}: tasks", event.tasks)
         if described.closed and not tasks:
             raise InputError(f"job {event.id!r}: a closed job needs tasks: it leaves with the last one")
@@ -70,7 +70,7 @@ class TaskEvents(MachineEvents):
             self._add_tasks(job, like, ids, demand, event.time)
 
     def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
-        """Check new tasks; return the runs of those that differ in their ids alone: the first one, all ids, and the demand."""
+        """Check new tasks; return the series of tasks that differ only in their ids: the first task, all ids, and the demand."""
         if not _TASK.issuperset(map(type, tasks)):
             for i, task in enumerate(tasks):
                 if not isinstance(task, Task):
@@ -80,7 +80,7 @@ class TaskEvents(MachineEvents):
             seen = set(self.tasks)
             for id in ids:
                 if id in seen:
-                    raise DuplicateIdError(f"task {id!r} is already there")
+                    raise DuplicateIdError(f"task {id!r} already exists")
                 seen.add(id)
         runs, first = [], 0
         for end in alike(tasks, DESCRIPTION):
@@ -92,14 +92,14 @@ class TaskEvents(MachineEvents):
     def _add_tasks(
         self, job: JobRecord, like: Task, ids: list[Hashable], demand: NDArray[np.int64], time: float | None
     ) -> None:
-        """Add tasks that differ from this one in their ids alone."""
+        """Add tasks that differ from this one only in their ids."""
         group = self._group(job, like, demand)
         if like.retries is not None:
             self.attempts.update(dict.fromkeys(ids, Attempts(like.retries, like.backoff)))
         self._add_records(group, ids, time, inf if like.duration is None else like.duration)
 
     def _add_records(self, group: Group, ids: list[Hashable], time: float | None, duration: float) -> list[TaskRecord]:
-        """Let new tasks of a group wait."""
+        """Add new tasks to the queue of a group."""
         job, count, indices = group.job, len(ids), self._indices.take_some(len(ids))
         short = self._indices.count - len(self.by_index)
         if short:
@@ -126,14 +126,14 @@ class TaskEvents(MachineEvents):
             raise InputError(f"task {event.task!r} already runs on {self.placement(event.task)!r}")
         if machine.failed:
             raise InputError(f"task {event.task!r}: machine {event.machine!r} has failed")
-        # It has started, whatever room there is, and whatever the constraints of the policy say.
+        # It has started, whatever the room and the constraints of the policy are.
         cls, row, inventory = task.group.cls.index, machine.row, self.inventory
         count, used = inventory.num_asked(cls), inventory.used(row)
         if count > MOST_DEVICES or any(
             have + amount > MOST_USED for have, amount in zip(used, task.group.cls.demand.tolist(), strict=True)
         ):
             raise InputError(
-                f"task {event.task!r}: no machine can hold it, or not beside what runs on {event.machine!r}"
+                f"task {event.task!r}: no machine can hold it, or not together with the tasks on {event.machine!r}"
             )
         if given is None:
             devices = inventory.devices_for(row, cls)
@@ -152,14 +152,14 @@ class TaskEvents(MachineEvents):
     def _running(self, task: Hashable) -> TaskRecord:
         record = found(self.tasks, task, UnknownTaskError, "task")
         if record.row < 0:
-            raise InputError(f"task {task!r} waits, it does not run")
+            raise InputError(f"task {task!r} waits and does not run")
         return record
 
     def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
         if event.run is not None and self._stale(event):
             return []
-        stopped = self._stop_told(event) if self.stopping else None
-        if stopped is not None:  # it was done before it was stopped
+        stopped = self._stopping_run(event) if self.stopping else None
+        if stopped is not None:  # it completed before it was stopped
             self._let_go([stopped], event.time)
             if event.task in self.tasks and self.tasks[event.task].run == stopped:
                 self._remove(self.tasks[event.task])
@@ -167,9 +167,9 @@ class TaskEvents(MachineEvents):
         return self._tasks_completed([self._running(event.task)])
 
     def _done(self, events: Sequence[ev.Event]) -> list[TaskRecord]:
-        """Return the tasks of the first of these events, as far as these plainly tell that a present run is done."""
+        """Return the tasks of the leading events that are plain completions of present runs."""
         done: dict[TaskRecord, None] = {}
-        with suppress(Exception):  # of an id that is none; its event is refused in its turn
+        with suppress(Exception):  # for an invalid id; its event is refused in its turn
             for event in events:
                 if type(event) is not ev.TaskCompleted:
                     break
@@ -184,7 +184,7 @@ class TaskEvents(MachineEvents):
         return list(done)
 
     def _tasks_completed(self, tasks: list[TaskRecord]) -> list[ev.EndedRun]:
-        """Forget tasks that run, and are done; return their runs."""
+        """Remove completed tasks; return their runs."""
         machines = self.by_row
         over = [
             tuple.__new__(ev.EndedRun, (task.id, task.run, machines[task.row].id, "TaskCompleted")) for task in tasks
@@ -198,7 +198,7 @@ class TaskEvents(MachineEvents):
             return []
         retry = truth(f"task {event.task!r}: retry", event.retry)
         lost = truth(f"task {event.task!r}: lost", event.lost)
-        stopped = self._stop_told(event)
+        stopped = self._stopping_run(event)
         if stopped is not None:
             self._let_go([stopped], event.time)
             return []
@@ -220,13 +220,13 @@ class TaskEvents(MachineEvents):
         over = self.runs_of(tasks, event)
         for task in tasks:
             self._remove(task)
-        self.jobs.pop(event.job, None)  # a closed one has left with its last task
+        self.jobs.pop(event.job, None)  # a closed job has left with its last task
         return over
 
     def _user_added(self, event: ev.UserAdded) -> None:
         user = User(event.id, event.quota)
         if event.id in self.users:
-            raise DuplicateIdError(f"user {event.id!r} is already there")
+            raise DuplicateIdError(f"user {event.id!r} already exists")
         self.users[event.id] = user
 
     def _user_updated(self, event: ev.UserUpdated) -> None:

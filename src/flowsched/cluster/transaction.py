@@ -1,4 +1,4 @@
-"""Trial moves of tasks: everything can be taken back as if it had not happened."""
+"""Trial moves of tasks, which can be taken back without a trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Transaction:
     Attributes
     ----------
     before : dict of TaskRecord to Before
-        What was touched, in the order of the first touch.
+        State of each moved task before its first move, in the order of these moves.
     """
 
     def __init__(self, cluster: Cluster, now: float) -> None:
@@ -28,48 +28,48 @@ class Transaction:
 
     @property
     def moving(self) -> bool:
-        """In the middle of one move: an exception there leaves what cannot be taken back."""
+        """True in the middle of one move: after an exception there, the moves cannot be taken back."""
         return self.cluster.moving
 
     def start(self, tasks: list[TaskRecord], row: int, devices: Sequence[int]) -> None:
-        """Waiting tasks of one group run, each on these devices."""
+        """Start waiting tasks of one group, each on these devices."""
         try_start(self.before, self.cluster, tasks, row, tuple(devices), self.now)
 
     def start_rows(self, tasks: list[TaskRecord], done: int, rows: list[tuple[int, int]], full: int) -> tuple[int, int]:
-        """Start waiting tasks of one class, on machine after machine, for which slots and resources are the only limits.
+        """Start waiting tasks of one class on a series of machines, where slots and resources are the only limits.
 
         Parameters
         ----------
         tasks : list of TaskRecord
         done : int
-            So many of them have started.
+            Number of tasks that have started.
         rows : list of (int, int)
-            Machines, and how many of the tasks each is to take.
+            Machines, and the number of tasks for each.
         full : int
-            So many of them have taken theirs.
+            Number of machines that have taken all of theirs.
 
         Returns
         -------
         done, full : int
-            As they are now: up to the first machine with too little room, or the first task that is in `before`.
+            New values, up to the first machine with too little room, or the first task that is in `before`.
         """
         return start_rows(self.before, self.cluster, tasks, done, rows, full, self.now)
 
     def stop(self, task: TaskRecord) -> None:
-        """A running task waits."""
+        """Stop a running task, which waits again."""
         remember(self.before, [task])
         self.cluster.moving = True
         self.cluster.stop(task, self.now)
         self.cluster.moving = False
 
     def restore(self, task: TaskRecord) -> None:
-        """One task is as before the trial again."""
+        """Restore one task to its state before the trial."""
         self.cluster.moving = True
         self.cluster.restore([task], [self.before[task]])
         self.cluster.moving = False
 
     def rollback(self) -> None:
-        """All tasks are as before the trial again; nothing is done where that cannot be."""
+        """Restore all tasks to their states before the trial; after an exception within a move, do nothing."""
         if self.cluster.moving:
             return
         self.cluster.moving = True
@@ -80,7 +80,7 @@ class Transaction:
 
 @contextmanager
 def without(cluster: Cluster, tasks: Iterable[TaskRecord]) -> Iterator[None]:
-    """Take running tasks off their machines while a question is asked; all is as before afterwards."""
+    """Take running tasks off their machines within the context, and restore them afterwards."""
     transaction = Transaction(cluster, 0.0)
     try:
         for task in tasks:

@@ -1,6 +1,6 @@
-"""Moves of tasks: they start, stop, and are taken back to earlier states.
+"""Moves of tasks: starts, stops, and returns to earlier states.
 
-A mirror of the cluster (the network) learns of moves by `Changes`, and so pays for changes only.
+`Changes` records moves, so that the cost of updating a mirror of the cluster (the network) depends on the changes.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ __all__ = ["Changes", "Transitions"]
 
 
 class Changes:
-    """Changes since the last look; rows of machines that merely filled or emptied are told by `Inventory.version`.
+    """Changes since the last call of `Cluster.changes`; `Inventory.version` has the rows that only filled or emptied.
 
     Attributes
     ----------
     groups : dict of Group to dict of int
-        Groups with other numbers of tasks, each with the rows where its number of running tasks changed.
+        Groups whose numbers of tasks changed, each with the rows where its number of running tasks changed.
     removed : list of Group
         Groups without tasks.
     machines : dict of int
         Rows of new machines and of machines whose rack changed.
     gone : list of int
-        Rows of machines removed; they may be handed out again from now on.
+        Rows of removed machines; they may be assigned again from now on.
     classes : list of int
-        Indices of classes forgotten; likewise.
+        Indices of forgotten classes; likewise.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Changes:
 
 
 class Transitions:
-    """Tasks that wait, and those that run, machine by machine.
+    """Waiting tasks, and running ones by machine.
 
     Attributes
     ----------
@@ -49,12 +49,12 @@ class Transitions:
         Capacities and demands in arrays.
     by_row : dict of int to MachineRecord
     waiting : dict of TaskClass to dict of Group
-        Classes with waiting tasks, and their groups that have some.
+        Classes with waiting tasks, and their groups with waiting tasks.
     queues : dict of TaskClass
-        What a reader keeps of the waiting tasks of a class.  Its dict `changed` gets each group of which tasks start, stop,
-        come or go, with True if the group has come to stand at the end of `waiting` since, wherever it stood.
+        Data that a reader keeps for the waiting tasks of a class.  Its dict `changed` gets each group whose tasks start,
+        stop, come or go, with True if the group has moved to the end of `waiting` since.
     moving : bool
-        In the middle of one move: an exception there leaves what cannot be taken back.
+        True in the middle of one move: after an exception there, the moves cannot be taken back.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -70,44 +70,44 @@ class Transitions:
 
     @property
     def turn(self) -> int:
-        """The largest turn given so far."""
+        """Largest turn given so far."""
         return self._turn
 
     @property
     def touched(self) -> Collection[Group]:
-        """Groups with other numbers of tasks since the last look at changes."""
+        """Groups whose numbers of tasks changed since the last call of `Cluster.changes`."""
         return self._changes.groups
 
     @property
     def news(self) -> Changes:
-        """What changed since the last look at changes; it is not forgotten."""
+        """Changes since the last call of `Cluster.changes`; they are kept."""
         return self._changes
 
     def date(self, now: float) -> None:
-        """Tasks submitted at no stated time wait since now."""
+        """Set the start of waiting to `now` for tasks without one."""
         for task in self._timeless:
             task.since = now if task.since is None else task.since
         self._timeless.clear()
 
     def waiting_ids(self, cls: TaskClass) -> tuple[Hashable, ...]:
-        """The waiting tasks of a class, group by group."""
+        """Return the waiting tasks of a class, group by group."""
         ids = self._waiting_ids.get(cls)
         if ids is None:
             ids = self._waiting_ids[cls] = ids_of(self.waiting[cls])
         return ids
 
     def start(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
-        """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
+        """Start waiting tasks of one group, each on these devices; the caller has checked their room."""
         start(self, tasks, row, devices, now)
 
     def stop(self, task: TaskRecord, now: float | None) -> None:
-        """A running task waits again."""
+        """Stop a running task, which waits again."""
         unsettle(self, [task])
         again(self, task, now)
 
     def restore(self, tasks: list[TaskRecord], before: list[Before]) -> None:
-        """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+        """Restore tasks to earlier states without a trace of later moves.
 
-        They are of one group, are together at one place or wait, and were so before.
+        They are of one group, and at one place or waiting, both now and in those states.
         """
         restore(self, tasks, before)

@@ -1,6 +1,6 @@
-"""Views of a cluster: by id, and in arrays by class and row for the authors of costs and constraints.
+"""Views of a cluster: by id, and in arrays by class and row for authors of costs and constraints.
 
-Amounts are in the caller's units.  Arrays are copies; altering one alters nothing.
+Amounts are in the caller's units.  Arrays are copies; changes of them have no effect.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Floats = NDArray[np.float64]
 
 
 class Views(Transitions):
-    """The part of a cluster that answers questions.
+    """Part of a cluster that answers queries.
 
     Attributes
     ----------
     inventory, by_row, waiting
         See `Transitions`.
     machines : dict of machine id to MachineRecord
-        In the order in which they joined, failed ones too.
+        In the order in which they joined, including failed ones.
     tasks : dict of task id to TaskRecord
     """
 
@@ -48,28 +48,28 @@ class Views(Transitions):
     # -- by id --------------------------------------------------------------------------------------------------
 
     def machine_ids(self) -> list[Hashable]:
-        """Machines in the order in which they joined, failed ones too."""
+        """Return the machines in the order in which they joined, including failed ones."""
         return list(self.machines)
 
     def task_state(self, task: Hashable) -> str:
-        """``"waiting"`` or ``"running"``; `UnknownTaskError` for a task that left or never came."""
+        """Return ``"waiting"`` or ``"running"``; raise `UnknownTaskError` for a task that left or never came."""
         return "running" if self.task(task).row >= 0 else "waiting"
 
     def placement(self, task: Hashable) -> Hashable | None:
-        """The machine where the task runs, None while it waits."""
+        """Return the machine where the task runs, None while it waits."""
         row = self.task(task).row
         return self.by_row[row].id if row >= 0 else None
 
     def task(self, task: Hashable) -> TaskRecord:
-        """The record of a task."""
+        """Return the record of a task."""
         return found(self.tasks, task, UnknownTaskError, "task")
 
     def machine(self, machine: Hashable) -> MachineRecord:
-        """The record of a machine."""
+        """Return the record of a machine."""
         return found(self.machines, machine, UnknownMachineError, "machine")
 
     def fits(self, task: Hashable, machines: Sequence[Hashable] | None = None) -> NDArray[np.int64]:
-        """Return how many more tasks like this one each machine could take now by all limits; all machines by default."""
+        """Return the number of further tasks like this one on each machine by all limits; all machines by default."""
         records = self.machines.values() if machines is None else [self.machine(m) for m in machines]
         rows = np.array([m.row for m in records], np.int64)
         fits, why = self.inventory.room(np.array([self.task(task).group.cls.index]), rows)
@@ -79,23 +79,23 @@ class Views(Transitions):
         return counts
 
     def free(self, machine: Hashable) -> dict[str, float]:
-        """Return the free amount of each resource of a machine, negative where its tasks take more than there is."""
+        """Return the free amount of each resource of a machine, negative where its tasks take more than the capacity."""
         free = self.inventory.free[self.machine(machine).row] / MICRO
         return dict(zip(self.inventory.resources.names, free.tolist(), strict=True))
 
     def runs_of(self, tasks: Iterable[TaskRecord], event: Event) -> list[EndedRun]:
-        """Return the runs of those of the tasks that run, which an event is about to end."""
+        """Return the runs of the running ones among these tasks, which an event is about to end."""
         why, machines = type(event).__name__, self.by_row
         return [EndedRun(task.id, task.run, machines[task.row].id, why) for task in tasks if task.row >= 0]
 
     def is_stale(self, event: Event) -> bool:
-        """Return True for an event that tells of another run than its task's present one; it will change nothing."""
+        """Return True for an event about another run than its task's present one; it will change nothing."""
         run = getattr(event, "run", None)
         if run is None:
             return False
         try:
             record = self.tasks.get(cast(TaskCompleted, event).task)
-        except TypeError:  # no hash: it is refused, not stale
+        except TypeError:  # unhashable: the event is refused, not stale
             return False
         return record is None or record.row < 0 or not isinstance(run, int | np.integer) or record.run != int(run)
 
@@ -124,20 +124,20 @@ class Views(Transitions):
         return demand
 
     def rack_rows(self, row: int) -> Ints:
-        """Return the rows of the machines in the rack of this one, its own included; a machine of no rack is a rack of its own."""
+        """Return the rows of the machines in the rack of this one, itself included; a machine without a rack is a rack of its own."""
         return np.array([other for other in self.inventory.affinity.rack_rows(row) if other in self.by_row], np.int64)
 
     def present(self, rows: Ints) -> NDArray[np.bool_]:
-        """Return whether there is a machine in each row, failed ones included; shape (rows,)."""
+        """Return True for the rows with a machine, failed ones included; shape (rows,)."""
         there: NDArray[np.bool_] = self.inventory.suitability.of[rows] >= 0
         return there & ~np.isin(rows, self._changes.gone) if self._changes.gone else there
 
 
 def found(things: Mapping[Hashable, _Thing], id: Hashable, error: type[UnknownIdError], kind: str) -> _Thing:
-    """Return a thing by its id; `error` where there is none."""
+    """Return the record of an id; raise `error` without one."""
     try:
         thing = things.get(id)
-    except TypeError:  # no hash: nothing can be called that
+    except TypeError:  # unhashable, so it is no id
         thing = None
     if thing is None:
         raise error(f"unknown {kind} {quoted(id)}")

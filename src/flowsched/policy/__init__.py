@@ -1,4 +1,4 @@
-"""Goals: costs of placement, of waiting and of preemption, shares, and hard limits, as functions of the world."""
+"""Goals: costs of placement, waiting and preemption, shares, and hard limits, as functions of the cluster."""
 
 from flowsched.policy.constraint import Constraint
 from flowsched.policy.fairness import Fairness, Limits, Quotas

@@ -1,4 +1,4 @@
-"""Claims on the cluster, from which share providers work out how many tasks each claimant may run."""
+"""Claims on the cluster, from which share providers work out the number of tasks that each claimant may run."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ class Claims:
     Parameters
     ----------
     ids : tuple of hashable
-        The claimants, in the order in which they came.
+        Claimants in order of arrival.
     tasks, running : ndarray of int64, shape (n,)
-        Tasks that each has (but for waiting ones that no machine could run even if it were empty), and those that run.
+        Tasks of each claimant, and its running tasks; waiting tasks that no machine can run even when empty do not count.
     units : int
         Tasks of mean size that the cluster can run at once, see `together`.
     weight : ndarray of float, shape (n,)
-        What each is entitled to, in proportion; 1 for each by default.
+        Proportions of the entitlements; 1 for each by default.
     demand : ndarray of float, shape (n, D)
-        Mean demand of one of its tasks; nothing by default.
+        Mean demand of a task of each claimant; 0 by default.
     capacity : ndarray of float, shape (D,)
-        Of all usable machines; where they have limited slots, these are one more resource.
+        Capacity of all usable machines; limited slots are one more resource.
     held, further : ndarray of float, shape (n, D), optional
-        What those that run take together, and the mean demand of one that may start next; by default as by `demand`.
+        Amounts of the running tasks together, and the mean demand of a task that may start next; by default from `demand`.
     floor : ndarray of int64, shape (n,), optional
-        How many of those that run each keeps in any case (see `Remaining`); by default 0.
+        Number of running tasks that each keeps in any case (see `Remaining`); 0 by default.
     most : ndarray of float, shape (D,), optional
-        Part of the capacity that may be in use for now: a next claimant that does not fit into it ends the dealing.  By
-        default all of it may be, and a claimant that does not fit lets the others go on.
+        Part of the capacity that may be in use now: the first claimant that does not fit into it ends the distribution.  By
+        default the whole capacity may be in use, and a claimant that does not fit is skipped.
     now : float
         Time of the round.
     reclaim : bool
-        Whether running tasks may stop for those of claimants below their share, see `Fairness`.
+        True if running tasks may stop for those of claimants below their share, see `Fairness`.
     aside : ndarray of bool, shape (n,), optional
-        Claimants that have tasks waiting, but claim none in the rest of this round: no machine has taken any.
+        Claimants with waiting tasks that claim none in the rest of this round, since no machine has taken any.
     moved : ndarray of float, shape (n,), optional
-        What started in this round before shares are asked for again, as parts of the cluster, less what stopped.
+        Amounts of tasks started in this round before shares are worked out again, minus those stopped, as parts of the
+        cluster.
     booked : ndarray of float, shape (n,), optional
-        At a commit: the largest part of any resource that each task takes, summed over the tasks that started, less those
-        that stopped.
+        At a commit: the largest part of any resource that each task takes, summed over the started tasks minus the stopped
+        ones.
     """
 
     ids: tuple[Hashable, ...]
@@ -76,17 +77,17 @@ class Claims:
             object.__setattr__(self, "demand", np.zeros((len(self.tasks), len(self.capacity))))
 
     def parts(self) -> Floats:
-        """Return the part of every resource that one task takes; infinite where there is none, shape (n, D)."""
+        """Return the part of every resource that one task takes; infinite for a resource without capacity, shape (n, D)."""
         return self._parts(self.demand)
 
     def course(self) -> tuple[Floats, Floats, Floats]:
-        """Beyond its floor, which parts of the resources one has with k tasks more: ``parts + k * further``.
+        """Return the parts of the resources that each has beyond its floor with k more tasks: ``parts + k * further``.
 
         Returns
         -------
         parts, further : ndarray of float, shape (n, D)
         bound : ndarray of float, shape (D,)
-            Most that all together may have.
+            Largest amount of all together.
         """
         bound = np.ones(len(self.capacity)) if self.most is None else self.most
         if self.floor is None:
@@ -95,11 +96,11 @@ class Claims:
         held = self.running[:, None] * self.demand if self.held is None else self.held
         kept = np.divide(self.floor, self.running, out=np.zeros(len(self.tasks)), where=self.running > 0)
         further = self.demand if self.further is None else self.further
-        # Of what no usable machine has, nothing is left to be dealt, even if a claimant still holds some.
+        # A resource without usable capacity is not distributed, even if a claimant still holds some.
         return np.where(self.capacity > 0, self._parts(kept[:, None] * held), 0.0), self._parts(further), bound
 
     def without(self, tasks: Ints) -> Claims:
-        """Return the claims with what so many tasks of each claimant would take withheld from all, shape (n,)."""
+        """Return the claims after the amounts of these tasks of each claimant, shape (n,), were withheld from all."""
         if not self.capacity.size or not tasks.any():
             return self
         bound = np.ones(len(self.capacity)) if self.most is None else self.most
@@ -112,7 +113,7 @@ class Claims:
         return part
 
     def since(self, first: Claims) -> Floats | None:
-        """Return what claimants hold more than in other claims, by the largest part of any resource; None for nothing."""
+        """Return the increase of amounts since earlier claims, by the largest part of any resource; None without any."""
         if self is first or self.held is None or first.held is None:
             return None
         more = np.where(self.capacity > 0, self.held - first.held, 0.0) / np.maximum(self.capacity, 1e-300)
@@ -121,20 +122,20 @@ class Claims:
         return largest if largest.any() else None
 
     def part_of(self, demand: Ints) -> float:
-        """Return the largest part of any resource that a task of this demand takes, shape (resources,); slots are beyond."""
+        """Return the largest part of any resource that a task of this demand takes, shape (resources,); slots do not count."""
         asked = np.append(demand, np.ones(len(self.capacity) - len(demand)))
         return float(
             np.divide(asked, self.capacity, out=np.zeros(len(asked)), where=self.capacity > 0).max(initial=0.0)
         )
 
     def alone(self) -> Ints:
-        """Return how many tasks each could run at once if it were alone; `UNLIMITED` without a limit."""
+        """Return the number of tasks that each could run at once alone; `UNLIMITED` without a limit."""
         most = self.parts().max(axis=1, initial=0.0)
         counts: Ints = np.floor(np.minimum(1.0 / np.maximum(most, 1.0 / UNLIMITED) + 1e-6, UNLIMITED)).astype(np.int64)
         return counts
 
     def together(self) -> int:
-        """Return how many tasks of mean size run at once, tasks beyond `alone` left aside; `UNLIMITED` without a limit."""
+        """Return the number of tasks of mean size that run at once, without tasks beyond `alone`; `UNLIMITED` without a limit."""
         tasks = np.minimum(self.tasks, np.maximum(self.alone(), self.running))
         load = float(np.max(tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0), initial=0.0))
         return min(int(int(tasks.sum()) / load + 1e-6), UNLIMITED) if load else UNLIMITED

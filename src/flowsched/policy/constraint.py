@@ -1,4 +1,4 @@
-"""Hard limits of the caller's own: what must not run where, whatever it costs.
+"""Hard limits of the caller: placements that are forbidden at any cost.
 
 >>> import numpy as np
 >>> from dataclasses import dataclass
@@ -41,21 +41,21 @@ Ask = Callable[[Ints, Ints], Answer]
 class Constraint(Protocol):
     """A hard limit.
 
-    `room` may depend on the classes, and for each row on the machines that have the row in their `reach`: what they are, and
-    what runs there.  It must not depend on anything else, such as the time, chance, or what it was asked before.
+    `room` may depend on the classes, and for each row on the machines that have the row in their `reach`, with their running
+    tasks.  It must not depend on anything else, such as time, chance, or earlier calls.
 
     Both methods are called during rounds, by `Scheduler.commit`, `Scheduler.explain` and `Cluster.fits`, and never by
-    `Scheduler.apply`: a task that started elsewhere (`TaskStarted`) has started, whatever a constraint says.  During a round
-    the cluster shows what the round has started and stopped so far, so that its placements hold together.  `room` is also
-    asked while victims of a preemption are off their machine.  Nothing of the cluster may be changed.
+    `Scheduler.apply`: a reported start (`TaskStarted`) is accepted, whatever a constraint says.  During a round the cluster
+    contains the starts and stops of the round so far, so that its placements are consistent.  `room` is also called while
+    victims of a preemption are off their machine.  The methods must not change the cluster.
 
-    An exception out of `room` or `reach` ends a round or an explanation, and changes nothing.  A commit refuses what it was
-    raised for, code `CONFLICT`.
+    An exception from `room` or `reach` ends a round or an explanation, and changes nothing.  A commit refuses the start
+    concerned, code `CONFLICT`.
     """
 
     @property
     def name(self) -> str:
-        """Name under which `Reason.detail` counts machines that have no room by it."""
+        """Name under which `Reason.detail` counts machines without room by this constraint."""
         ...
 
     @property
@@ -66,7 +66,7 @@ class Constraint(Protocol):
     def room(self, cluster: Cluster, classes: Ints, rows: Ints) -> Ints:
         """Return the number of further tasks of each class that each machine may start, shape (classes, rows).
 
-        Whole numbers from 0.  Each entry is for itself, as if no task of another class started.
+        Whole numbers from 0.  Each entry assumes that no task of another class starts.
         """
         ...
 
@@ -81,7 +81,7 @@ def checked_constraints(constraints: Any) -> tuple[Constraint, ...]:
     Raises
     ------
     InputError
-        One of them is none, or two have one name.
+        An entry is no constraint, or two have the same name.
     """
     found: tuple[Constraint, ...] = ordered("Policy: constraints", constraints)
     names: set[str] = set()
@@ -106,19 +106,19 @@ def checked_constraints(constraints: Any) -> tuple[Constraint, ...]:
 
 
 def limits(cluster: Cluster, constraints: Sequence[Constraint], debug: bool = False) -> list[CheckedConstraint]:
-    """Return what `Inventory.attach` takes for the constraints of a policy; for `debug`, see `flowsched.policy.constraint`."""
+    """Return the limits for `Inventory.attach` of a policy's constraints; for `debug`, see `flowsched.policy.constraint`."""
     return [CheckedConstraint(cluster, constraint, debug) for constraint in constraints]
 
 
 class CheckedConstraint:
-    """A constraint of the caller's over one cluster: asked, and its answers checked.
+    """A constraint of the caller on one cluster, with checked answers.
 
     Parameters
     ----------
     cluster : Cluster
     constraint : Constraint
     debug : bool
-        Compare every answer with others.
+        Compare every answer with repeated ones.
     """
 
     def __init__(self, cluster: Cluster, constraint: Constraint, debug: bool = False) -> None:
@@ -133,11 +133,11 @@ class CheckedConstraint:
         self._reach = Reach([self])
 
     def deal(self, bit: int) -> None:
-        """Note this bit from now on."""
+        """Set the bit that this limit uses from now on."""
         self._bit = np.uint32(bit)
 
     def room(self, classes: Ints, rows: Ints) -> Ints:
-        """Return what the constraint says, checked; shape (classes, rows)."""
+        """Return the constraint's answer, checked; shape (classes, rows)."""
         if self._witness is None:
             return self._ask(classes, rows)
         counts: Ints = self._witness.question(self._ask, classes, rows)
@@ -178,7 +178,7 @@ class CheckedConstraint:
         why |= np.where(counts, np.uint32(0), self._bit)
 
     def _close(self, classes: Ints, rows: Ints, counts: Ints) -> None:
-        """Leave no room where a task was refused, and nothing has changed since."""
+        """Leave no room where a task was refused and nothing has changed since."""
         for (row, class_id), clock in list(self._refused.items()):
             if self._cluster.inventory.newer(np.array([row]), clock)[0]:
                 del self._refused[row, class_id]
@@ -186,22 +186,22 @@ class CheckedConstraint:
                 counts[np.ix_(classes == class_id, rows == row)] = 0
 
     def admits(self, row: int, class_id: int, without: Sequence[Any] = ()) -> bool:
-        """Return whether one more task of the class may start there now."""
+        """Return True if one more task of the class may start there now."""
         return bool(self.room(np.array([class_id]), np.array([row]))[0, 0])
 
     def spare(self, row: int, class_id: int, most: int) -> int:
-        """Return how many tasks of the class, up to `most`, may start there now."""
+        """Return the number of tasks of the class, up to `most`, that may start there now."""
         return min(int(self.room(np.array([class_id]), np.array([row]))[0, 0]), most)
 
     def refused(self, row: int, class_id: int) -> None:
         """Leave no room for the class until something in reach has changed.
 
-        A constraint that keeps its contract says so itself.  For one that does not, this ends the round.
+        A constraint that keeps its contract does so itself.  For one that does not, this ends the round.
         """
         self._refused[row, class_id] = self._cluster.inventory.clock + 1
 
     def reach(self, row: int) -> Ints:
-        """Return what the constraint says, checked."""
+        """Return the constraint's reach, checked."""
         if row not in self._cluster.by_row:
             return np.zeros(0, np.int64)
         answer = self._constraint.reach(self._cluster, row)
@@ -217,27 +217,27 @@ class CheckedConstraint:
 
 
 class Witness:
-    """Remembers the answers of one part about one cluster, and refuses those that contradict each other: `Policy.debug`.
+    """Record of the answers of one part about one cluster; refuses those that contradict each other: `Policy.debug`.
 
-    A cost may depend on the classes and the machines that it is asked about, a constraint also on machines that have
-    these in their reach.  Nothing else is noticed when it changes, so a part that depends on it gives answers that were
-    true once.  In debug mode every answer is compared with the answers to the same question
+    A cost may depend on the classes and the machines of its call, a constraint also on machines that have these in their
+    reach.  Changes of anything else are not noticed, so an answer that depends on them becomes out of date.
+    In debug mode every answer is compared with the answers to the same question
 
-    * asked again;
+    * repeated;
     * with classes and machines in another order;
     * with a part of the machines, and with one class at a time;
-    * asked before, of machines that have not changed since.
+    * from before, for machines that have not changed since.
 
-    A part may not alter the arrays that it is given, nor the cluster.  All this costs several times as much as the
-    answers, and memory for each of them.
+    The part must not change its argument arrays, nor the cluster.  Debug mode takes several times as long as the answers,
+    and memory for each of them.
 
     Parameters
     ----------
     what : str
-        How an error message calls the part.
+        Name of the part in error messages.
     cluster : Cluster
     tolerance : float
-        Answers that differ by no more than this are the same.
+        Largest difference of answers that count as equal.
     """
 
     def __init__(self, what: str, cluster: Cluster, tolerance: float = 0.0) -> None:
@@ -247,7 +247,7 @@ class Witness:
         self._said: dict[TaskClass, dict[int, tuple[int, Any]]] = {}
 
     def question(self, ask: Ask, classes: Ints, rows: Ints) -> Answer:
-        """Return the answer; refuse it where the part has altered something."""
+        """Return the answer; raise if the part has changed something."""
         inventory = self._cluster.inventory
         mine, before = (classes.copy(), rows.copy()), (inventory.clock, self._cluster.events)
         answer = ask(*mine)
@@ -263,9 +263,9 @@ class Witness:
         Parameters
         ----------
         ask : callable
-            Asks the part.
+            Calls the part.
         versions : ndarray of int64, shape (rows of the cluster,)
-            Differ where the answer may.
+            Differ where the answer may differ.
 
         Raises
         ------
@@ -290,7 +290,7 @@ class Witness:
             said.update((row, (int(versions[row]), value)) for row, value in zip(rows.tolist(), answer[i], strict=True))
 
     def _compare_with_before(self, ask: Ask, one: Ints, said: dict[int, tuple[int, Any]], versions: Ints) -> None:
-        """Ask about machines that have not changed since."""
+        """Repeat the call for machines that have not changed since."""
         same = [row for row, (version, _) in said.items() if versions[row] == version and row in self._cluster.by_row]
         if same:
             rows = np.array(same, np.int64)

@@ -1,7 +1,7 @@
-"""Fairness: a provider of shares (see `providers`), the claimants, how strictly shares hold, and their limits.
+"""Fairness: a provider of shares (see `providers`), the claimants, the strictness of shares, and their limits.
 
-In the network a claimant's share A of its N tasks becomes bounds on how many wait (Sirius, equation 1): N - A at least,
-N - A at most; the latter gives way at a price, because placement may forbid it.
+In the network a claimant's share A of its N tasks becomes bounds on its waiting tasks (Sirius, equation 1): at least
+N - A, and at most N - A.  The latter bound can be exceeded at a price, because placement may forbid it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 _NOTHING: Mapping[Hashable, Limits] = MappingProxyType({})
 
 RUNGS = 64
-"""Steps of a ladder; the k-th running task of a claimant of weight w is on step (k - 1) // w, in a suitable scale."""
+"""Number of steps of a ladder; the k-th running task of a claimant of weight w is on step (k - 1) // w, suitably scaled."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Limits:
     Parameters
     ----------
     guarantee : int
-        At least so many, if it has them; these come before all shares.
+        Number of its tasks that run before all shares, if it has them.
     maximum : int or None
     lend : bool
-        Whether others may use what it leaves of its part.
+        True if others may use the unused room of its part.
     borrow : bool
-        Whether it may use what others leave of theirs.
+        True if it may use the unused room of others' parts.
     """
 
     guarantee: int = 0
@@ -70,19 +70,20 @@ class Fairness:
     over : "job" or "user"
         The claimants.  Weights are users' quotas, and 1 for a job.
     within : ShareProvider, optional
-        Over users: how the jobs of one user share its part; by default costs decide.
+        With users: division of a user's part among its jobs; by default costs decide.
     mode : "hard", "soft" or "ladder"
-        "hard": no claimant starts tasks beyond its share, except in room that nobody below its own share can use.  Waiting
-        below a share is expensive.  "soft": a range of shares (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
-        max-min within the solve, over what the machines really can run.
+        "hard": no claimant starts tasks beyond its share, except in room that no claimant below its own share can use.
+        Waiting below a share is expensive.  "soft": a range of shares (`slack`).  "ladder": no bounds; each further running
+        task, relative to the weight, is worth less.  That finds weighted max-min within the solve, over the tasks that the
+        machines can really run.
     slack : float
-        "soft": shares may be missed or exceeded by this fraction, and by one task at least.
+        "soft": shares may be missed or exceeded by this fraction, and by at least one task.
     reclaim : bool
-        Running tasks of those beyond their share stop for those below theirs, at the price of any preemption, the worst
+        Running tasks of claimants above their share stop for those below theirs, at the price of any preemption, the worst
         first; by default they finish first.
     limits : mapping of job or user to Limits
     weights : mapping of job or user to float
-        Instead of quotas.
+        Weights in place of quotas.
     """
 
     share: ShareProvider = field(default_factory=MaxMin)
@@ -115,19 +116,19 @@ class Fairness:
 
     @property
     def rungs(self) -> int:
-        """Largest price of one task in units of `CostScale.fair_step`: on a ladder the lowest rung; else 2 for a guarantee."""
+        """Largest price of one task in units of `CostScale.fair_step`: the lowest rung of a ladder; else 2 for a guarantee."""
         if self.mode == "ladder":
             return RUNGS
         return 2 if any(limits.guarantee for limits in self.limits.values()) else 1
 
     def part(self, claims: Claims) -> Ints:
-        """Return each claimant's own part: its share if all had tasks without end; beyond it, it borrows."""
+        """Return each claimant's own part: its share if all had unlimited tasks; beyond it, the claimant borrows."""
         most = np.minimum(self.maxima(claims.ids), claims.alone() if claims.capacity.size else claims.units)
         share = self.share(replace(claims, tasks=np.maximum(most, claims.running)))
         return np.maximum(share, np.minimum(self.minima(claims.ids), most))
 
     def entitle(self, claims: Claims) -> Ints:
-        """Shares within the limits.
+        """Return shares within the limits.
 
         Returns
         -------
@@ -142,19 +143,19 @@ class Fairness:
         least = np.minimum(self.minima(claims.ids), want)
         share = np.minimum(self.share(replace(claims, tasks=want, units=units)), want)
         if (share < least).any():
-            # Guarantees first: the others give back what they have beyond theirs, the largest for its weight first.
+            # Guarantees first: other claimants give back tasks beyond theirs, the largest for its weight first.
             units = max(int(share.sum()), min(units, int(least.sum())))
             share = water_fill(units, np.maximum(share, least), claims.weight, least)
         return share
 
     @property
     def fills(self) -> bool:
-        """True if claimants at their bounds may use what nobody below them can; on a ladder only jobs within users have any."""
+        """True if claimants at their bounds may use room that no claimant below can use; on a ladder only jobs within users have bounds."""
         bounds = self.mode != "ladder" or self.within is not None
         return bounds and hasattr(self.share, "remainder")
 
     def remainder(self, claims: Claims) -> Ints:
-        """Tasks that each may run, within the limits, where others leave room; see `ShareProvider`.
+        """Return the number of tasks that each may run, within the limits, in room left by others; see `ShareProvider`.
 
         Returns
         -------
@@ -167,7 +168,7 @@ class Fairness:
         return np.clip(dealt, claims.running, want)
 
     def _apart(self, claims: Claims, want: Ints, least: Ints | int = 0) -> tuple[Ints, Ints]:
-        """Limit what is wanted to the own part, or `least`, of who does not borrow; return it, and what those keep that do not lend."""
+        """Return `want`, limited to the own part (or `least`) of claimants that do not borrow, and the part kept by those that do not lend."""
         limits = [self.limits.get(who, _FREE) for who in claims.ids] if self.limits else []
         if all(limit.lend and limit.borrow for limit in limits):
             return want, np.zeros_like(want)
@@ -178,13 +179,13 @@ class Fairness:
         return want, np.where(keep, np.maximum(part - want, 0), 0)
 
     def minima(self, ids: tuple[Hashable, ...]) -> Ints:
-        """Guarantees."""
+        """Return the guarantees."""
         if not self.limits:
             return np.zeros(len(ids), np.int64)
         return np.array([self.limits.get(who, _FREE).guarantee for who in ids], np.int64)
 
     def maxima(self, ids: tuple[Hashable, ...]) -> Ints:
-        """Most tasks that each may run, whatever its share."""
+        """Return the largest number of tasks that each may run, whatever its share."""
         if not self.limits:
             return np.full(len(ids), UNLIMITED, np.int64)
         most = [self.limits.get(who, _FREE).maximum for who in ids]
@@ -196,20 +197,20 @@ _FREE = Limits()
 
 @dataclass(frozen=True)
 class Quotas:
-    """Most of each resource that running tasks of one claimant ask for together; exact to the micro-unit.
+    """Limits on the resources of the running tasks of a claimant together; exact to the micro-unit.
 
-    A quota limits what starts: what already runs or is told to have started (`TaskStarted`) may exceed it.  Where it is
-    full, a better task takes the place of worse ones of the same claimant, if the policy stops tasks at all.  A run that
-    was told to stop counts until it has stopped.
+    A quota limits starts: tasks that already run or are reported as started (`TaskStarted`) may exceed it.  If it is full, a
+    better task takes the place of worse ones of the same claimant, provided that the policy stops tasks at all.  A stopping
+    run counts until it has stopped.
 
     Parameters
     ----------
     amounts : mapping of user or job to (mapping of str to number)
-        By claimant, the resources that are limited, such as ``{"ann": {"gpu": 8, "cpu": 64}}``.
+        Limited resources by claimant, such as ``{"ann": {"gpu": 8, "cpu": 64}}``.
     over : "user" or "job"
         The claimants.
     default : mapping of str to number, optional
-        For each claimant that is not named; by default these have no limit.  Jobs without a user are one claimant, None.
+        Limit for each other claimant; none by default.  Jobs without a user are one claimant, None.
     """
 
     amounts: Mapping[Hashable, Mapping[str, float]]
@@ -226,23 +227,23 @@ class Quotas:
             object.__setattr__(self, "default", _amounts("Quotas: default", self.default))
 
     def limits(self, resources: Resources) -> tuple[dict[Hashable, Limit], Limit]:
-        """Return the limits of claimants, and that of all others.
+        """Return the limits of claimants, and the limit of all others.
 
         Raises
         ------
         InputError
-            One names a resource that is unknown.
+            A quota names an unknown resource.
         """
         named = {who: _limit(f"quota of {who!r}", some, resources) for who, some in self.amounts.items()}
         return named, _limit("quota by default", self.default or {}, resources)
 
 
 Limit = tuple[tuple[int, int], ...]
-"""Positions of resources, each with the most micro-units of it."""
+"""Positions of resources, each with its limit in micro-units."""
 
 
 def checked_quotas(given: Any) -> Quotas | None:
-    """Return the quotas of a policy; a mapping is that of users."""
+    """Return the quotas of a policy; a mapping is one of users."""
     if given is None or isinstance(given, Quotas):
         return given
     if not isinstance(given, Mapping):

@@ -1,20 +1,20 @@
-"""Expected fragmentation: place a task where it spoils the least of the devices (GPUs) for the tasks still to come.
+"""Expected fragmentation: place a task where it leaves most of the devices (GPUs) usable for tasks still to come.
 
-The waste of a machine is the free part of its devices that a random task of the workload could not use::
+The waste of a machine is the free part of its devices that a random task of the workload cannot use::
 
-    waste = sum over kinds m of p_m * lost_m        p_m: part of the workload's tasks that are of kind m
+    waste = sum over kinds m of p_m * lost_m        p_m: part of the workload's tasks of kind m
 
-    lost_m = everything free                        if not even one task of kind m fits (CPU, memory, constraints)
-           = what m asks too much of                else: the devices with less free than m asks of one    ("one more")
-           = free - what tasks of kind m alone would fill, until some resource runs out                    ("many more")
+    lost_m = all free devices                       if no task of kind m fits (CPU, memory, constraints)
+           = devices too small for one of m         otherwise, the devices with less free than m needs      ("one more")
+           = free - total of tasks of kind m alone  until some resource runs out                            ("many more")
 
-"One more" is the measure of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3), but for tasks that
-ask for no device: there they lose all that is free, here nothing while they fit.  "Many more" looks
-further ahead: a machine whose CPUs suffice for one more task but not for its devices is spoiled already.  `repeat` mixes
+"One more" is the measure of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3), except for tasks
+that need no device: in FGD they lose all that is free, here nothing while they fit.  "Many more" considers more tasks:
+a machine with CPUs for one more task but not for all its devices counts as wasted already.  `repeat` mixes
 the two; on that paper's trace at saturation 0 allocates 95.1 % of the GPUs, 1 95.5 %, and 0.5 95.7 %.
 
-A placement costs what it adds to the waste of its machine, in devices, drawn from (-inf, inf) to (0, 1) by
-``0.5 + 0.5 * x / (1 + |x|)``: 0.5 where it changes nothing, less where it fills what few others could use.
+The cost of a placement is the waste x that it adds to its machine, in devices, mapped from (-inf, inf) to (0, 1) by
+``0.5 + 0.5 * x / (1 + |x|)``: 0.5 without a change, less if it fills room that few others could use.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _BLOCK = 4096
-"""So many states of machines are weighed at once: a few MB for a workload of hundreds of kinds."""
+"""Number of machine states that are evaluated at once: a few MB for a workload of hundreds of kinds."""
 
 _SMALL = 1 << 16
-"""Machines of so many devices, all counted like the largest, stay together however different they are."""
+"""Number of device positions, all machines counted like the largest, up to which machines are evaluated together."""
 
 _ALIKE = 256
-"""From so many machines on it pays to look for those in the same state."""
+"""Number of machines from which on a search for equal states saves time."""
 
 
 @dataclass(frozen=True)
 class FragmentationCost:
-    """Cost of the devices that a placement spoils for the workload.
+    """Cost of the devices that a placement makes unusable for the workload.
 
     Parameters
     ----------
     workload : sequence of (Task, float)
-        The kinds of task that are to be expected, each with how often it comes; ids do not matter.  `of` counts tasks.
+        Expected kinds of task, each with its frequency; ids do not matter.  `of` counts tasks.
     repeat : float
-        From 0 (a device is of use if one more task could use it, as in FGD) to 1 (if many could).
+        From 0 (a device is usable if one more task can use it, as in FGD) to 1 (if many can).
     weight : float
-        How much it counts beside other placement costs.
+        Weight relative to other placement costs.
     """
 
     workload: Sequence[tuple[Task, float]]
@@ -88,7 +88,7 @@ class FragmentationCost:
 
     @classmethod
     def of(cls, tasks: Iterable[Task], repeat: float = 0.5, weight: float = 1.0) -> FragmentationCost:
-        """The cost for a workload like these tasks.
+        """Return the cost for a workload like these tasks.
 
         Parameters
         ----------
@@ -114,22 +114,22 @@ class FragmentationCost:
         return _rebuilt, (kinds, self.repeat, self.weight)
 
     def waste(self, cluster: Cluster, rows: Ints) -> Floats:
-        """Expected waste of machines as they are, in devices, shape (rows,)."""
+        """Return the expected waste of machines in their present state, in devices, shape (rows,)."""
         return self._ledger(cluster).now(cluster.inventory, rows)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Cost in (0, 1), shape (classes, rows); 0.5 where the class does not fit now."""
+        """Return the cost in (0, 1), shape (classes, rows); 0.5 where the class does not fit now."""
         added = self.added(cluster, classes, rows)
         return 0.5 + 0.5 * added / (1.0 + np.abs(added))
 
     def added(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Expected waste that a task of a class adds to a machine, in devices, shape (classes, rows); 0 where it does not fit now."""
+        """Return the expected waste that a task of a class adds to a machine, in devices, shape (classes, rows); 0 where it does not fit now."""
         if cluster.resources.device_index < 0:
             return np.zeros((len(classes), len(rows)))
         return self._ledger(cluster).added(cluster.inventory, classes, rows)
 
     def added_by_device(self, cluster: Cluster, cls: int, rows: Ints) -> Floats:
-        """Expected waste that a task of a class with a share of a device adds on each, shape (rows, devices); nan without room."""
+        """Return the expected waste that a task of a class with a share of a device adds on each, shape (rows, devices); nan without room."""
         return self._ledger(cluster).added_by_device(cluster.inventory, cls, rows)
 
     def _ledger(self, cluster: Cluster) -> _Ledger:
@@ -144,7 +144,7 @@ def _plain(demand: Mapping[str, float] | Sequence[float]) -> dict[str, float] | 
 
 
 def _rebuilt(kinds: Sequence[tuple[Any, Any, Any, Any, float]], repeat: float, weight: float) -> FragmentationCost:
-    """From plain data: tasks and ledgers cannot be pickled."""
+    """Return the cost from plain data, since tasks and ledgers cannot be pickled."""
     tasks = [
         (Task(name, demand, wants, tolerations=tolerated), times) for name, demand, wants, tolerated, times in kinds
     ]
@@ -152,9 +152,9 @@ def _rebuilt(kinds: Sequence[tuple[Any, Any, Any, Any, float]], repeat: float, w
 
 
 class _Kinds:
-    """A workload in arrays: kinds of demand as columns, and how often each comes to machines of each shape.
+    """A workload in arrays: kinds of demand as columns, and their frequency on machines of each shape.
 
-    Tasks that differ in their constraints only are one column: the constraints are in the shapes' weights.
+    Tasks that differ only in their constraints are one column: the constraints are in the shapes' weights.
     """
 
     def __init__(self, resources: Resources, workload: Sequence[tuple[Task, float]], repeat: float) -> None:
@@ -166,7 +166,7 @@ class _Kinds:
         self.wants = [(task.constraints, tuple(task.tolerations)) for task, _ in workload]
         times = np.array([times for _, times in workload], np.float64)
         self.part: Floats = times / times.sum()
-        # What is not asked for never runs out.
+        # A resource that is not needed never runs out.
         self.demand: Floats = np.where(demand > 0, demand, np.nan)
         devices = demand[:, self.device] if self.device >= 0 else np.zeros(len(demand), np.int64)
         self.asks: Floats = devices / MICRO
@@ -176,7 +176,7 @@ class _Kinds:
         self._weights: Floats = np.zeros((0, 0))
 
     def weights(self, shapes: Shapes) -> Floats:
-        """Part of the workload by shape of machine and kind of demand, shape (shapes, kinds)."""
+        """Return the part of the workload by shape of machine and kind of demand, shape (shapes, kinds)."""
         if shapes is not self._shapes:
             self._weights = np.zeros((max(shapes.keys, default=-1) + 1, len(self.demand)))
             for shape, key in shapes.keys.items():
@@ -186,15 +186,15 @@ class _Kinds:
         return self._weights
 
     def waste(self, free: Ints, devices: Ints, weights: Floats) -> Floats:
-        """Expected waste of machines in some states, shape (n,).
+        """Return the expected waste of machines in some states, shape (n,).
 
         Parameters
         ----------
         free : ndarray of int64, shape (n, D)
         devices : ndarray of int64, shape (n, G)
-            What is free of each device.
+            Free part of each device.
         weights : ndarray of float64, shape (n, kinds)
-            By the machine's shape.
+            Weights of the machine's shape.
         """
         shares = np.maximum(self.shares, 1)
         of_share = (devices[:, :, None] // shares).sum(axis=1)
@@ -216,7 +216,7 @@ class _Kinds:
 
 
 class _Ledger:
-    """The waste of every machine of a cluster, worked out again only where something changed."""
+    """Waste of every machine of a cluster, worked out again only after changes."""
 
     def __init__(self, kinds: _Kinds) -> None:
         self.kinds = kinds
@@ -224,7 +224,7 @@ class _Ledger:
         self._version: Ints = np.full(8, -1, np.int64)
 
     def now(self, inventory: Inventory, rows: Ints) -> Floats:
-        """Waste of machines as they are."""
+        """Return the waste of machines in their present state."""
         top = int(rows.max(initial=-1)) + 1
         self._waste, self._version = grown(self._waste, top), grown(self._version, top, fill=-1)
         stale = rows[self._version[rows] != inventory.version[rows]]
@@ -237,7 +237,7 @@ class _Ledger:
         return waste
 
     def added(self, inventory: Inventory, classes: Ints, rows: Ints) -> Floats:
-        """By how much the waste of each machine grows with one more task of each class, 0 where that does not fit."""
+        """Return the growth of each machine's waste by one more task of each class, 0 where it does not fit."""
         before = self.now(inventory, rows)
         added = np.zeros((len(classes), len(rows)))
         for part in _parts(inventory, rows):
@@ -245,7 +245,7 @@ class _Ledger:
         return added
 
     def _added(self, inventory: Inventory, classes: Ints, rows: Ints, before: Floats) -> Floats:
-        """Return `added` for machines whose waste is known."""
+        """Return `added` for machines with known waste."""
         added = np.zeros((len(classes), len(rows)))
         kinds, same = _alike(inventory, rows) if len(rows) >= _ALIKE else (np.arange(len(rows)), None)
         for i, cls in enumerate(classes.tolist()):
@@ -257,7 +257,7 @@ class _Ledger:
         return added
 
     def added_by_device(self, inventory: Inventory, cls: int, rows: Ints) -> Floats:
-        """By how much the waste of each machine grows with one more task on each of its devices, nan where that has no room."""
+        """Return the growth of each machine's waste by one more task on each of its devices, nan without room there."""
         share, devices = inventory.device_share(cls), inventory.rooms_of(rows)
         fits = (inventory.free[rows] >= inventory.demand[cls]).all(axis=1)
         at, on = np.nonzero(fits[:, None] & (devices >= share))
@@ -281,7 +281,7 @@ def _blocks(count: int) -> Iterator[slice]:
 
 
 def _parts(inventory: Inventory, rows: Ints) -> list[Any]:
-    """Return the positions of machines with about as many devices: together unless much memory would hold no device."""
+    """Return the positions of machines with similar numbers of devices: together unless much memory would be empty."""
     count = inventory.num_devices[rows]
     if count.max(initial=0) * len(rows) <= max(4 * count.sum(), _SMALL):
         return [slice(None)]
@@ -290,7 +290,7 @@ def _parts(inventory: Inventory, rows: Ints) -> list[Any]:
 
 
 def _alike(inventory: Inventory, rows: Ints) -> tuple[Ints, Ints]:
-    """Positions of one machine of each state, and for each of the rows which of these is like it."""
+    """Return the position of one machine of each state, and the state of each row as an index of these."""
     state = np.concatenate(
         [inventory.suitability.of[rows, None], inventory.free[rows], np.sort(inventory.rooms_of(rows), axis=1)], axis=1
     )
@@ -299,7 +299,7 @@ def _alike(inventory: Inventory, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def _placed(inventory: Inventory, cls: int, rows: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
-    """Return whether a task of the class fits by resources, and what is free there once it runs (on the devices of `Inventory.pick`)."""
+    """Return True where a task of the class fits by resources, and the room there after its start (on the devices of `Inventory.pick`)."""
     demand, devices = inventory.demand[cls], inventory.rooms_of(rows)
     share = inventory.device_share(cls)
     fits = (inventory.free[rows] >= demand).all(axis=1)

@@ -28,26 +28,26 @@ Floats = NDArray[np.float64]
 class PlacementCost(Protocol):
     """Cost of one dimension of a placement.
 
-    It may have a method ``least(cluster)``: the least difference between two places that matters, as a part of the whole
-    range; by default a hundredth.  `Policy.fitted` goes by it.  It may have an attribute ``range``, the least and the
+    It may have a method ``least(cluster)``: the smallest difference between two places that matters, as a part of the whole
+    range; by default a hundredth.  `Policy.fitted` uses it.  It may have an attribute ``range``, the smallest and the
     largest value; by default (0, 1).  Weights compare whole ranges.
 
-    Called for the machines that changed, before a round's solve.  It must depend on nothing but the classes and these
-    machines as they are now (other changes are not noticed), and return values of its range.
+    It is called for changed machines, before a round's solve.  It must depend only on the classes and the present state of
+    these machines (other changes are not noticed), and return values of its range.
     """
 
     @property
     def weight(self) -> float:
-        """Weight beside the others."""
+        """Weight relative to other costs."""
         ...
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Cost of one more task of each class on each machine, shape (classes, rows)."""
+        """Return the cost of one more task of each class on each machine, shape (classes, rows)."""
         ...
 
 
 def range_of(cost: PlacementCost) -> tuple[float, float]:
-    """Return the least and the largest value of a cost."""
+    """Return the smallest and the largest value of a cost."""
     low, high = getattr(cost, "range", None) or (0.0, 1.0)
     return low, high
 
@@ -56,7 +56,7 @@ _LEAST, _MOST = 1e-100, 1e100
 
 
 def check_weight(what: str, weight: Any) -> float:
-    """Return a weight; refuse anything but a positive number of a size that sums and quotients can be computed with."""
+    """Return a weight; refuse anything but a positive number whose sums and quotients stay accurate."""
     try:
         return number(what, weight, _LEAST, _MOST)
     except InputError:
@@ -66,21 +66,21 @@ def check_weight(what: str, weight: Any) -> float:
 
 
 def become_weight(cost: Any) -> None:
-    """Check the `weight` of a frozen cost, and make it one of Python's own numbers."""
+    """Check the `weight` of a frozen cost, and convert it to a Python number."""
     object.__setattr__(cost, "weight", check_weight(f"{type(cost).__name__}: weight", cost.weight))
 
 
 @dataclass(frozen=True)
 class LoadCost:
-    """Spread load over machines, or pack it onto few.
+    """Cost that spreads load over machines, or packs it onto few.
 
-    The load of a machine is the mean, over the resources that it has, of the part in use once the task runs there.
+    The load of a machine is the mean, over its resources, of the part in use after the start of the task.
 
     Parameters
     ----------
     kind : "spread", "pack" or "balance"
-        The cost is the load, or one minus the load, or the difference between the resource of which the largest and the
-        one of which the smallest part is in use: balance keeps a machine from running out of one and not of another.
+        The cost is the load, or one minus the load, or the difference between the largest and the smallest part in use of
+        any resource: balance keeps a machine from running out of one resource while another is free.
     weight : float
     """
 
@@ -93,35 +93,35 @@ class LoadCost:
         become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Cost in [0, 1], shape (classes, rows)."""
+        """Return the cost in [0, 1], shape (classes, rows)."""
         return _pairs.costs(cluster.inventory, _pairs.KINDS[self.kind], classes, rows)
 
 
 @dataclass(frozen=True)
 class Locality:
-    """Run tasks near their data (`Task.data`): on the machine that holds it, else in its rack.
+    """Cost of the distance between tasks and their data (`Task.data`), by machine and rack.
 
     There are two modes:
 
-    * *By amount*, with `amount` given: the cost of a place is what crosses the core switch, the data in other racks, plus
-      `rack` times what crosses the rack's switch only, the data on other machines of the rack (Isard et al., "Quincy",
-      SOSP 2009, section 4.2).  So a task with much data gets the place near them before a task with little.
-    * *By part*, without: the same of the parts of a task's own data, so each task counts alike.
+    * *By amount*, with `amount` given: the cost of a place is the data that crosses the core switch, from other racks, plus
+      `rack` times the data that crosses only the rack's switch, from other machines of the rack (Isard et al., "Quincy",
+      SOSP 2009, section 4.2).  So a task with much data gets a near place before a task with little.
+    * *By part*, without `amount`: the same with parts of the task's own data, so all tasks count alike.
 
     A task may have more data than `amount`.  Then `Scheduler.schedule` replaces the policy by one with a larger range and
-    the same price of a unit: `amount`, `weight` and `Policy.resolution` grow together.
+    the same price per unit: `amount`, `weight` and `Policy.resolution` grow together.
 
     Parameters
     ----------
     weight : float
-        How much it counts beside the placement costs.
+        Weight relative to the placement costs.
     rack : float
-        From 0 to 1: what data in the same rack costs, data in another rack being 1.
+        Cost of data in the same rack, from 0 to 1, relative to data in another rack.
     threshold : float
-        Above 0 and up to 1: machines and racks with less than this part of a task's data are as good as any other.
+        Above 0 and up to 1: machines and racks with less than this part of a task's data count like any other.
     amount : float or None
-        So much data in other racks costs as much as the whole range of a placement cost of the same weight; in the unit of
-        `Task.data`.  None for the mode by part.
+        Amount of data in other racks that costs as much as the whole range of a placement cost of the same weight, in the
+        unit of `Task.data`.  None for the mode by part.
     """
 
     weight: float = 1.0
@@ -138,22 +138,22 @@ class Locality:
             object.__setattr__(self, "amount", check_weight("Locality: amount", self.amount))
 
     def cost(self, here: float, in_rack: float, data: float = 1.0) -> float:
-        """Cost of a place with these parts of the data on the machine and in its rack, itself included.
+        """Return the cost of a place with these parts of the data on the machine and in its rack, itself included.
 
-        From 0 to 1; above 1 by amount, where a task has more `data` than that.
+        The result is from 0 to 1; above 1 by amount, for a task with more `data` than that.
         """
         return (1.0 - in_rack + self.rack * (in_rack - here)) * (1.0 if self.amount is None else data / self.amount)
 
 
 def built_in(cost: PlacementCost) -> int | None:
-    """Return the number by which the compiled code knows a cost, None for any other."""
+    """Return the number of a built-in cost in the compiled code, None for any other."""
     if type(cost) is LoadCost:
         return _pairs.KINDS[cost.kind]
     return _pairs.KINDS["devices"] if type(cost) is DeviceCost else None
 
 
 def shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
-    """Return the different shapes of machines, None for a row without one, and which of them each row has."""
+    """Return the different shapes of machines, None for a row without one, and the index of each row's shape."""
     keys = cluster.inventory.shapes().keys
     shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
     return [keys.get(s) for s in shape.tolist()], at
@@ -174,7 +174,7 @@ class PreferenceCost:
         become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
+        """Return the cost in [0, 1], shape (classes, rows); 0 for a task without preferences."""
         cost = np.zeros((len(classes), len(rows)))
         shapes, at = shapes_of(cluster, rows)
         labels = [dict(key[1]) if key else {} for key in shapes]
@@ -186,7 +186,7 @@ class PreferenceCost:
         return cost
 
     def least(self, cluster: Cluster) -> float:
-        """The least difference between two places: one wish of the many of a task."""
+        """Return the smallest difference between two places: one preference among the many of a task."""
         return 1 / lcm(*(len(cls.prefers) for cls in cluster.by_class.values() if cls.prefers))
 
 
@@ -205,7 +205,7 @@ class TaintCost:
         become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Cost in [0, 1), shape (classes, rows)."""
+        """Return the cost in [0, 1), shape (classes, rows)."""
         cost = np.zeros((len(classes), len(rows)))
         shapes, at = shapes_of(cluster, rows)
         soft = [[taint for taint in key[3] if taint[2] == "PreferNoSchedule"] if key else [] for key in shapes]
@@ -220,20 +220,20 @@ class TaintCost:
 
 @dataclass(frozen=True)
 class CustomCost:
-    """A placement cost of one's own, from a plain function.
+    """A placement cost from a plain function.
 
     Parameters
     ----------
     function : callable
         Called with the cluster, the indices of classes, and the rows of machines; returns costs of shape
-        (classes, rows).  What it may depend on, see `PlacementCost`.
+        (classes, rows).  See `PlacementCost` for its contract.
     weight : float
     range : (float, float) or None
-        Least and largest cost, of either sign: ``(-7.0, 5.0)``.  None, the default: from 0 to 1.
+        Smallest and largest cost, of either sign: ``(-7.0, 5.0)``.  None, the default: from 0 to 1.
     grows : bool
-        The range is the one known so far, and grows.  A cost without a range grows, if it is the policy's only cost: where
-        its answers need more than [0, 1], or more than `Policy.resolution` levels, `Scheduler.schedule` replaces the policy
-        by one of the same goals with a range of powers of two, or a million levels.  Beside other costs no range grows.
+        True if the range is the one known so far, and grows.  A cost without a range grows if it is the policy's only cost.
+        If its answers need more than [0, 1], or more than `Policy.resolution` levels, `Scheduler.schedule` replaces the
+        policy by one of the same goals with a range of powers of two, or a million levels.  With other costs no range grows.
     """
 
     function: Callable[[Cluster, Ints, Ints], Floats]
@@ -258,7 +258,7 @@ class CustomCost:
         become_weight(self)
 
     def wider(self, least: float, largest: float) -> CustomCost | None:
-        """Return the same cost with a range that holds these; None if its range does not grow."""
+        """Return the same cost with a range that holds these values; None if its range does not grow."""
         if not (self.range is None or self.grows) or not -_MOST <= least <= largest <= _MOST:
             return None
         low, high = range_of(self)
@@ -273,7 +273,7 @@ class CustomCost:
 
 @dataclass(frozen=True)
 class DeviceCost:
-    """Keep machines with devices (GPUs) for the tasks that need them: 1 for a task without need of one, else 0.
+    """Cost that keeps machines with devices (GPUs) for the tasks that need them: 1 for a task that needs none, else 0.
 
     Parameters
     ----------
@@ -286,9 +286,9 @@ class DeviceCost:
         become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Cost 0 or 1, shape (classes, rows)."""
+        """Return the cost 0 or 1, shape (classes, rows)."""
         return _pairs.costs(cluster.inventory, _pairs.KINDS["devices"], classes, rows)
 
     def least(self, cluster: Cluster) -> float:
-        """The least difference between two places: all or nothing."""
+        """Return the smallest difference between two places: the whole range."""
         return 1.0

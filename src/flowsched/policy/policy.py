@@ -1,6 +1,6 @@
-"""Policies: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
+"""Policies: costs of places, of waiting and of preemption, as functions of the cluster.  No networks here.
 
-All costs are whole numbers, and lower ones win.  How strict means strict: see the table in `CostScale`.
+All costs are whole numbers, and lower ones win.  The table in `CostScale` defines the precedence of goals.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Ints = NDArray[np.int64]
 __all__ = ["OMEGA", "Policy", "PreemptionCost"]
 
 OMEGA = 1000
-"""Cost of one whole dimension by default: the resolution of loads."""
+"""Default cost of the whole range of one dimension: the resolution of loads."""
 
 _ROUNDING = 1e-9
-"""So far beyond 0 and 1 a cost may be by rounding; so much it may differ where it is summed in another order."""
+"""Rounding error by which a cost may lie outside [0, 1], or differ after a sum in another order."""
 
 _MOST = 1 << 59
-"""All costs of a policy together are below it."""
+"""Upper bound of all costs of a policy together."""
 
 _FINE = 1_000_000
-"""Resolution of a policy whose only cost tells more than the default apart."""
+"""Resolution of a policy whose only cost needs more levels than the default."""
 
 
 @dataclass(frozen=True)
@@ -56,35 +56,35 @@ class Policy:
     priority : PriorityCost
     waiting : WaitCost
     preemption : PreemptionCost or None
-        None: what runs goes on.
+        None: running tasks go on.
     fairness : Fairness or None
         Shares of jobs or users; None: costs alone decide.  A step of strict priority outweighs the price of missing a share,
-        and that outweighs age and load; only the bounds of a hard share hold against priority.
+        and that outweighs age and load; only the bounds of a hard share are kept even against priority.
     step : float
-        In (0, 1]: so much of what the flow proposes is accepted at a time, the cheapest first and one task per machine;
-        then costs are brought up to date and the flow is optimised again.  1, the default, accepts all of it.  Smaller
-        steps are for placement costs that change with every task on a machine, where large batches are to be packed.
+        Part of the flow's proposals that is accepted at a time, in (0, 1]: the cheapest first and one task per machine;
+        then costs are brought up to date and the flow is optimised again.  1, the default, accepts all proposals.  Smaller
+        steps are for packing large batches by placement costs that change with every task on a machine.
     locality : Locality or None
-        How much it matters where a task's data is; it counts beside `placement` by its weight.
+        Cost of the distance to a task's data, by its weight relative to `placement`.
     resolution : int
-        Cost of the whole range of placements: so many levels are told apart.
+        Cost of the whole range of placements, that is, the number of distinct levels.
     moves : int
-        One step of a higher goal outweighs the lower ones of so many tasks together; see `fitted`.
+        Number of tasks whose lower goals together one step of a higher goal outweighs; see `fitted`.
     constraints : sequence of Constraint
-        Hard limits of the caller's own, beside those of machines and tasks.
+        Hard limits of the caller, in addition to those of machines and tasks.
     backfill : "easy", "conservative" or None
-        Tasks that machines are reserved for by run-time estimates (`Task.duration`): the first task or gang in line that
-        finds no room; the first task of each kind, and each gang; or none.  Others start on such a machine only if they leave it in time.  Without
-        estimates, `WaitCost.reserve` alone protects a large task.
+        Tasks for which machines are reserved by run-time estimates (`Task.duration`): the first task or gang in line without
+        room; the first task of each kind, and each gang; or none.  Others start on such a machine only if they leave it in
+        time.  Without estimates, `WaitCost.reserve` alone protects a large task.
     debug : bool
-        Ask all placement costs and constraints several times, and refuse those that break their contract by name; see
-        `flowsched.policy.constraint`.  Several times as slow.
+        Call all placement costs and constraints several times, and refuse those that break their contract by name; see
+        `flowsched.policy.constraint`.  Rounds take several times as long.
     rack_load : float
-        Weight of the load of a rack, the mean of its machines' loads, beside the other costs of a place (the source's cost
-        on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.  Each pass of
-        a round looks at all machines for it.
+        Weight of the load of a rack, the mean of its machines' loads, relative to the other costs of a place (the source's
+        cost on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.  With it,
+        each pass of a round visits all machines.
     quotas : Quotas, mapping of user to (mapping of str to number), or None
-        Hard limits on what the tasks of a user or job may have at once, such as ``{"ann": {"gpu": 8, "cpu": 64}}``.
+        Hard limits on the amounts of running tasks of a user or job, such as ``{"ann": {"gpu": 8, "cpu": 64}}``.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -140,7 +140,7 @@ class Policy:
 
     @staticmethod
     def named(name: str) -> Policy:
-        """A ready-made policy.
+        """Return a ready-made policy.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Policy:
         Raises
         ------
         InputError
-            There is none of that name; the message lists them.
+            The name is unknown; the message lists the known ones.
         """
         if name not in Policy.names():
             raise InputError(f"policy: unknown name {name!r}; known: {', '.join(_NAMED)}")
@@ -158,20 +158,20 @@ class Policy:
 
     @staticmethod
     def names() -> list[str]:
-        """Names of the ready-made policies."""
+        """Return the names of the ready-made policies."""
         return list(_NAMED)
 
     def fitted(self, cluster: Cluster) -> Policy:
-        """The same goals with scales derived from a cluster, so that no lower goal overrides a higher one.
+        """Return the same goals with scales derived from a cluster, so that no lower goal overrides a higher one.
 
-        From the highest: priority, fairness, that what runs goes on (but for priority), age, locality, and the placement
-        costs in their order, whatever their weights.  `moves` becomes the number of tasks that can be concerned at all, or
-        as many as the network's integers allow; `check` tells.
+        From the highest: priority, fairness, continuation of running tasks (except against priority), age, locality, and the
+        placement costs in their order, whatever their weights.  `moves` becomes the number of tasks that can be affected at
+        all, or as many as the network's integers allow; see `check`.
 
         Parameters
         ----------
         cluster : Cluster
-            Its machines, and tasks such as come.
+            Has its machines, and typical tasks.
 
         Returns
         -------
@@ -180,7 +180,7 @@ class Policy:
         Raises
         ------
         InputError
-            So many placement costs cannot be kept in order.
+            The placement costs are too many to be kept in order.
         """
         return fitted(self, _cluster(cluster))
 
@@ -190,13 +190,13 @@ class Policy:
         Returns
         -------
         list of Precedence
-            With ``always`` false where enough tasks together, or for ``moves == 0`` a single one, may override the
-            higher goal.
+            With ``always`` false if enough tasks together, or for ``moves == 0`` a single one, may override the higher
+            goal.
         """
         return check(self, _cluster(cluster))
 
     def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Cost of a placement, 0 to `resolution`, shape (classes, rows)."""
+        """Return the cost of a placement, 0 to `resolution`, shape (classes, rows)."""
         if self.recipe is not None:
             return _pairs.prices(cluster.inventory, self.recipe, classes, rows)
         total = np.zeros((len(classes), len(rows)))
@@ -211,7 +211,7 @@ class Policy:
 
     @cached_property
     def recipe(self) -> tuple[tuple[tuple[int, float], ...], float, float] | None:
-        """What compiled code needs to know for `place`; None where a cost is not built in, or for `debug`.
+        """Parameters of `place` for compiled code; None if a cost is not built in, or for `debug`.
 
         The kind and the weight of each cost, the factor of their sum, and the largest result.
         """
@@ -226,7 +226,7 @@ class Policy:
         return tuple(terms), self.resolution / weight if weight else 1.0, float(self.resolution)
 
     def _asked(self, i: int, cluster: Cluster, classes: Ints, rows: Ints) -> NDArray[Any]:
-        """Ask one placement cost, and check its answer; parts of its range, shape (classes, rows)."""
+        """Call one placement cost, and check its answer; parts of its range, shape (classes, rows)."""
         part: NDArray[Any] = np.asarray(self.placement[i](cluster, classes, rows))
         shape = (len(classes), len(rows))
         if part.shape != shape:
@@ -249,11 +249,11 @@ class Policy:
             and is_coarse(part, self.resolution, _ROUNDING)
         ):
             finer = replace(self, resolution=_FINE)
-            raise BeyondScale(f"{self._name(i)} tells more than {self.resolution} levels apart", finer)
+            raise BeyondScale(f"{self._name(i)} needs more than {self.resolution} levels", finer)
         return part
 
     def _wider(self, least: float, largest: float) -> Policy | None:
-        """Return the same goals with a scale that holds such costs, if the policy consists of a cost that grows."""
+        """Return the same goals with a scale that holds such costs, if the policy consists of one cost that grows."""
         if len(self.placement) != 1 or self.locality or self.rack_load or not isinstance(self.placement[0], CustomCost):
             return None
         cost = self.placement[0].wider(least, largest)
@@ -261,7 +261,7 @@ class Policy:
 
     @cached_property
     def _witnesses(self) -> WeakKeyDictionary[Cluster, list[Witness]]:
-        """By cluster, what remembers the answers of each placement cost."""
+        """Recorded answers of each placement cost, by cluster."""
         return WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -271,7 +271,7 @@ class Policy:
         return f"Policy: placement[{i}] ({quoted(self.placement[i], 200)})"
 
     def _compare(self, i: int, part: NDArray[Any], cluster: Cluster, classes: Ints, rows: Ints) -> None:
-        """Compare an answer of a placement cost with other answers of it."""
+        """Compare an answer of a placement cost with its other answers."""
         witnesses = self._witnesses.get(cluster)
         if witnesses is None:
             witnesses = [Witness(self._name(j), cluster, _ROUNDING) for j in range(len(self.placement))]
@@ -289,9 +289,9 @@ class Policy:
         return sum((cost.weight for cost in self.placement), local) + self.rack_load
 
     def distance(self, here: float, in_rack: float, data: float = 1.0) -> int:
-        """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
+        """Return the cost of remote data, for a task with these parts of its data on its machine and in that machine's rack.
 
-        Together with `place` it is 0 to `resolution`.
+        The sum with `place` is 0 to `resolution`.
 
         Parameters
         ----------
@@ -303,17 +303,17 @@ class Policy:
         if self.locality.amount is not None and data > self.locality.amount:
             raise BeyondScale(f"Policy: a task has more data, {data:g}, than the scale holds", self._holding(data))
         weight = self.locality.weight + sum(cost.weight for cost in self.placement) + self.rack_load
-        # Rounded down, as the rest may have been rounded up.
+        # Rounded down, since the rest may have been rounded up.
         return int(self.locality.cost(here, in_rack, data) * self.locality.weight * self.resolution / weight)
 
     def crowding(self, load: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Cost of racks of these loads, from 0 to 1; together with `place` it is 0 to `resolution`."""
+        """Return the cost of racks of these loads, from 0 to 1; the sum with `place` is 0 to `resolution`."""
         if not self.rack_load:
             return np.zeros(len(load), np.int64)
         return np.floor(load * (self.rack_load * self.resolution / self._weight)).astype(np.int64)
 
     def _holding(self, data: float) -> Policy:
-        """Return the same costs of all places, on a scale that holds a task of so much data."""
+        """Return the same costs of all places, on a scale that holds a task of that much data."""
         locality = self.locality
         assert locality is not None and locality.amount is not None
         times = 2.0 ** math.ceil(math.log2(min(data / locality.amount, 2.0**99)))
@@ -328,7 +328,7 @@ class Policy:
 
     @cached_property
     def scale(self) -> CostScale:
-        """The scale of all costs."""
+        """Scale of all costs."""
         price = self.preemption.price if self.preemption else 0.0
         return CostScale(
             self.resolution, self.moves, self.waiting.buckets, round(price * self.resolution), self._patience
@@ -336,17 +336,17 @@ class Policy:
 
     @property
     def _patience(self) -> float:
-        """The part of the whole range above which a place is worth less than waiting in the first age bucket."""
+        """Part of the whole range above which a place is worth less than waiting in the first age bucket."""
         if not any(isinstance(cost, Utilities) for cost in self.placement):
             return self.waiting.patience
         total = (self.locality.weight if self.locality else 0.0) + self.rack_load
         for cost in self.placement:
             total += cost.weight * (cost.waits if isinstance(cost, Utilities) else 1.0)
-        # As in `place`, to the last bit: so a place that is worth as much as waiting costs one less.
+        # Rounded exactly as in `place`, so a place that is worth as much as waiting costs one less.
         return min(self.waiting.patience, round(total * (self.resolution / self._weight)) / self.resolution)
 
     def wait(self, bucket: int) -> int:
-        """Return the cost of waiting in an age bucket, priority apart."""
+        """Return the cost of waiting in an age bucket, without priority."""
         return self.scale.wait(bucket)
 
     @property
@@ -355,7 +355,7 @@ class Policy:
         return self.scale.fair_step
 
     def stay(self, bucket: int) -> int:
-        """Return the discount of a running task where it runs, by the age bucket of its run."""
+        """Return the discount of a running task in its place, by the age bucket of its run."""
         return self.scale.stay(bucket)
 
     def stays(self, buckets: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -363,7 +363,7 @@ class Policy:
         return self.scale.stays(buckets)
 
     def levels(self, priorities: Sequence[int]) -> dict[int, int]:
-        """Return what each of the priorities in use adds to the cost of waiting."""
+        """Return the part of the cost of waiting for each of the priorities in use."""
         levels = np.array(sorted(priorities), np.int64)
         outweigh = self.scale.level(None if self.fairness is None else self.fairness.rungs)
         if outweigh * (1 + len(levels)) >= _MOST:

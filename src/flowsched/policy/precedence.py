@@ -1,9 +1,9 @@
 """Precedence of goals: the scales of a policy, derived from a cluster, and checked against it.
 
-All goals are costs of one flow, so a higher goal holds only as long as one step of it outweighs all that lower ones can
-add up to.  For one task that is a matter of its own costs (Sirius, section on priority: w_1 step > omega sum of w_i).  But
-to let one task run, a flow may move others, each to a place that is worse for it, along a path that meets every machine
-once at most.  So what has to be outweighed grows with the number of machines, and `fitted` scales the steps by it.
+All goals are costs of one flow, so a higher goal takes precedence only as long as one step of it outweighs the sum of all
+lower ones.  For one task its own costs decide (Sirius, section on priority: w_1 step > omega sum of w_i).  But to let one
+task run, a flow may move others, each to a worse place, along a path that meets every machine at most once.  So the
+amount to be outweighed grows with the number of machines, and `fitted` scales the steps by it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Goals", "Precedence", "check", "fitted"]
 
 
 class Goals(Protocol):
-    """The goals of a policy and their scales, which is what a `flowsched.policy.Policy` has."""
+    """Goals of a policy and their scales; `flowsched.policy.Policy` implements it."""
 
     @property
     def resolution(self) -> int: ...
@@ -51,13 +51,13 @@ class Goals(Protocol):
 _P = TypeVar("_P", bound=Goals)
 
 _FINE = 0.01
-"""Differences below this part of the range of a placement cost that has no least one of its own do not count."""
+"""Smallest relevant difference of a placement cost without its own, as a part of its range."""
 
 _LEVELS = 100
-"""So many levels are told apart of the least important placement cost."""
+"""Number of distinct levels of the least important placement cost."""
 
 _LARGEST = 1 << 57
-"""(nodes + 1) * cost stays below this, a quarter of what a network takes."""
+"""Upper bound of (nodes + 1) * cost, a quarter of the network's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ class Precedence:
     ----------
     goal, over : str
     step : float
-        The least difference that the higher goal makes for one task, in units of the whole range of placement costs.
+        Smallest difference that the higher goal makes for one task, in units of the whole range of placement costs.
     reach : float
-        The largest difference that the lower goal makes for one task, likewise.
+        Largest difference that the lower goal makes for one task, likewise.
     moves : int
-        One step of the higher goal outweighs the lower one for so many tasks together.
+        Number of tasks whose lower goal together one step of the higher goal outweighs.
     always : bool
-        Whether no more tasks than that can be concerned in this cluster, so that the lower goal never overrides the higher.
+        True if no more tasks than that can be affected in this cluster, so that the lower goal never overrides the higher.
     """
 
     goal: str
@@ -87,9 +87,9 @@ class Precedence:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """Least and largest difference for one task, in the network's costs.
+    """Smallest and largest difference for one task, in the network's costs.
 
-    `alone`: as a lower goal it is concerned once for each task that gains by the higher one.  `beside` names a higher goal
+    `alone`: as a lower goal it is affected once for each task that gains by the higher one.  `beside` names a higher goal
     with which it is not compared.
     """
 
@@ -122,31 +122,31 @@ def fitted(policy: _P, cluster: Cluster) -> _P:
         if scaled is not None and _largest(scaled, cluster) * _nodes(cluster) < _LARGEST:
             return scaled
         moves //= 2
-    raise InputError("Policy: so many placement costs cannot be kept in order, each above all that follow it")
+    raise InputError("Policy: too many placement costs; they cannot be kept in order, each above all that follow it")
 
 
 def _most_moves(cluster: Cluster) -> int:
-    """So many tasks can be placed worse for one step of a higher goal."""
+    """Return the number of tasks that one step of a higher goal can move to worse places."""
     return max(1, min(len(cluster.machines), len(cluster.tasks)))
 
 
 def _nodes(cluster: Cluster) -> int:
-    """About twice as many nodes as the network has."""
+    """Return about twice the number of nodes of the network."""
     groups = sum(len(job.each_group()) for job in cluster.jobs.values())
     racks = len({record.rack for record in cluster.machines.values()}) + len(cluster.machines) // 64
     return 2 * (2 + len(cluster.machines) + 2 * groups + len(cluster.jobs) + len(cluster.by_class) * (1 + racks))
 
 
 def _goals(policy: Goals, cluster: Cluster) -> list[_Goal]:
-    """From the highest to the lowest."""
+    """Return the goals from the highest to the lowest."""
     buckets, fairness = policy.waiting.buckets, policy.fairness
     in_use = sorted({cls.priority for cls in cluster.by_class.values() if cls.tasks})
     levels = list(policy.levels(in_use if len(in_use) > 1 else [0, 1]).values())
     goals = [_Goal("priority", min(a - b for a, b in itertools.pairwise(levels)), levels[0])]
     if fairness is not None:
         goals.append(_Goal("fairness", policy.fair_step, policy.fair_step * fairness.rungs))
-    # A bound never stops what runs, and a better task takes the slot of one that runs.
-    goals.append(_Goal("what runs goes on", policy.stay(0), policy.stay(buckets - 1), alone=True, beside="fairness"))
+    # A bound never stops a running task, and a better task takes the slot of a running one.
+    goals.append(_Goal("running tasks go on", policy.stay(0), policy.stay(buckets - 1), alone=True, beside="fairness"))
     goals.append(_Goal("age", policy.wait(1) - policy.wait(0), policy.wait(buckets - 1) - policy.wait(0)))
     parts = _parts(policy)
     total = sum(weight for _, _, weight in parts)
@@ -157,7 +157,7 @@ def _goals(policy: Goals, cluster: Cluster) -> list[_Goal]:
 
 
 def _parts(policy: Goals) -> list[tuple[str, Any, float]]:
-    """The placement costs, the most important first: name, cost, weight."""
+    """Return the placement costs, the most important first: name, cost, weight."""
     parts = [("locality", policy.locality, policy.locality.weight)] if policy.locality else []
     parts += [(_name(cost), cost, cost.weight) for cost in policy.placement]
     return parts + [("load of racks", None, policy.rack_load)] * (policy.rack_load > 0)
@@ -169,17 +169,17 @@ def _name(cost: Any) -> str:
 
 
 def _least(cost: Any, cluster: Cluster) -> float:
-    """The least difference between two places that matters, as a part of the cost's range."""
+    """Return the smallest difference between two places that matters, as a part of the cost's range."""
     least: Callable[[Cluster], float] | None = getattr(cost, "least", None)
     return _FINE if least is None else least(cluster)
 
 
 def _scaled(policy: _P, cluster: Cluster, moves: int) -> _P | None:
-    """Steps that outweigh so many moves, and placement costs each of which outweighs all that follow it; None if too fine."""
+    """Return the policy with steps that outweigh `moves`, and placement costs that outweigh all that follow; None if too fine."""
     parts = _parts(policy)
     weights: list[float] = []
     for _, cost, _ in reversed(parts):
-        # One more than the moves, for costs are rounded to whole numbers.
+        # One more than the moves, since costs are rounded to whole numbers.
         weights.insert(0, max(1.0, (moves + 1) * sum(weights) / _least(cost, cluster)))
     if _LEVELS * sum(weights) >= _LARGEST:
         return None
@@ -202,7 +202,7 @@ def _weighted(cost: Any, weight: float) -> Any:
 
 
 def _largest(policy: Goals, cluster: Cluster) -> int:
-    """At least the largest cost in the network, in Python's integers, which have no end."""
+    """Return an upper bound of the costs in the network, in Python's unlimited integers."""
     levels = len({cls.priority for cls in cluster.by_class.values()} | {0, 1})
     rungs = policy.fairness.rungs if policy.fairness is not None else 1
     last = policy.waiting.buckets

@@ -1,4 +1,4 @@
-"""Cost of waiting by priority (lower numbers are better) and by age, and the price of ending a run before its end."""
+"""Cost of waiting by priority (lower numbers are better) and by age, and the price of stopping a run early."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Ints = NDArray[np.int64]
 class PriorityCost(Protocol):
     """Cost of waiting that a task of better priority adds.
 
-    `strict` promises that a better priority outweighs everything else, however many worse tasks must make room.
+    `strict` promises that a better priority outweighs everything else, even if many worse tasks must make room.
     """
 
     strict: ClassVar[bool]
 
     def __call__(self, levels: Ints, outweigh: int, omega: int) -> Ints:
-        """Cost of waiting by priority.
+        """Return the cost of waiting by priority.
 
         Parameters
         ----------
         levels : ndarray of int64, shape (n,)
-            The priorities in use, ascending (best first).
+            Priorities in use, ascending (best first).
         outweigh : int
-            A difference that outweighs all that age, load and preemption can add up to.
+            Difference that outweighs the sum of all age, load and preemption.
         omega : int
-            What a whole dimension (load from 0 to 1) costs.
+            Cost of a whole dimension (load from 0 to 1).
 
         Returns
         -------
@@ -50,7 +50,7 @@ class PriorityCost(Protocol):
 
 @dataclass(frozen=True)
 class StrictPriority:
-    """One step of priority outweighs everything else, whatever its size."""
+    """Priority of which one step, of any size, outweighs everything else."""
 
     strict: ClassVar[bool] = True
 
@@ -61,9 +61,9 @@ class StrictPriority:
 
 @dataclass(frozen=True)
 class WeightedPriority:
-    """One unit of priority is worth so many times the whole range of a placement cost.
+    """Value of one unit of priority as a multiple of the whole range of a placement cost.
 
-    A task displaces another only where the difference outweighs the price of preemption and what age can weigh.
+    A task displaces another only if the difference outweighs the price of preemption and the weight of age.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class WeightedPriority:
 
     def __call__(self, levels: Ints, outweigh: int, omega: int) -> Ints:
         """See `PriorityCost`."""
-        # Beyond the limit two tasks are as far apart as costs can tell.
+        # Beyond this limit the difference of two tasks has reached the range of costs.
         costs: Ints = np.rint(np.minimum((levels[-1:] - levels) * float(self.step * omega), 2.0**40)).astype(np.int64)
         return costs
 
@@ -87,22 +87,22 @@ class WeightedPriority:
 class WaitCost:
     """Geometric age buckets: [0, first), [first, first * factor), [first * factor, first * factor^2), ...
 
-    Within one priority, a task of an older bucket goes before one of a younger bucket whatever the load.
+    Within one priority, a task of an older bucket goes before one of a younger bucket at any load.
 
     Parameters
     ----------
     first : float
         End of the first bucket, in the time unit of the events.
     factor : float
-        Each further bucket ends at so many times the end of the one before it.
+        Ratio of the ends of two successive buckets.
     buckets : int
-        How many there are; the last one never ends.
+        Number of buckets; the last one never ends.
     reserve : int or None
-        From this bucket on, a machine is kept free for a task that fits nowhere, or several for a gang (see
-        `flowsched.builder.reservations`), so that smaller ones cannot starve it; None for never.
+        From this bucket on, a machine is kept free for a task that fits on no machine, or several for a gang (see
+        `flowsched.builder.reservations`), so that smaller tasks cannot starve it; None for never.
     patience : float
-        In the first bucket a task takes no place that costs more than this part of the whole range of placement costs,
-        it rather waits; 1, the default, for any place.
+        In the first bucket a task waits rather than takes a place that costs more than this part of the whole range of
+        placement costs; 1, the default, accepts any place.
     """
 
     first: float = 60.0
@@ -122,7 +122,7 @@ class WaitCost:
             object.__setattr__(self, "reserve", whole("WaitCost: reserve", self.reserve, 1))
 
     def end(self, bucket: int) -> float:
-        """Age at which a task leaves the bucket; infinite for the last one."""
+        """Return the age at which a task leaves the bucket; infinite for the last one."""
         return self._ends[bucket] if bucket < self.buckets - 1 else math.inf
 
     @property
@@ -131,15 +131,15 @@ class WaitCost:
         return self._ends
 
     def due(self, since: float, bucket: int) -> float:
-        """Time at which a task that waits since then leaves the bucket: by then its age is at least the end."""
+        """Return the time at which a task that waits since then leaves the bucket: by then its age is at least the end."""
         return reached(since, self.end(bucket))
 
     def bucket(self, age: float) -> int:
-        """The bucket of an age."""
+        """Return the bucket of an age."""
         return bisect_right(self._ends, age)
 
     def bucket_and_due(self, since: float, now: float) -> tuple[int, float]:
-        """The bucket of what began then, and when it leaves that; see `due`."""
+        """Return the present bucket of a wait or run that began at that time, and the end of the bucket; see `due`."""
         ends = self._ends
         bucket = bisect_right(ends, now - since)
         if bucket == len(ends):
@@ -148,11 +148,11 @@ class WaitCost:
         return bucket, due if due - since >= ends[bucket] else reached(since, ends[bucket])
 
     def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The buckets of many ages."""
+        """Return the buckets of many ages."""
         return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
 
     def first_due(self, since: NDArray[np.float64], buckets: NDArray[np.int64]) -> float:
-        """Return the first `due` of many."""
+        """Return the smallest `due` of many."""
         ends = np.append(self._ends, math.inf)[buckets]
         due = since + ends
         due = np.where(due - since >= ends, due, np.nextafter(due, math.inf))
@@ -164,7 +164,7 @@ class WaitCost:
 
 
 def reached(start: float, span: float) -> float:
-    """Return a time t as of which ``t - start >= span``: the sum, or the next number where the sum was rounded down."""
+    """Return a time t from which on ``t - start >= span``: the sum, or the next number if the sum was rounded down."""
     time = start + span
     return time if time - start >= span else math.nextafter(time, math.inf)
 
@@ -178,19 +178,19 @@ def _grown(first: float, factor: float, times: int) -> float:
 
 @dataclass(frozen=True)
 class PreemptionCost:
-    """Running tasks may have to go for waiting ones of strictly better priority.
+    """Preemption of running tasks for waiting ones of strictly better priority.
 
     Parameters
     ----------
     price : float
-        What each one costs, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
-        more for each age bucket (see `WaitCost`) that it has run through, since its work would be lost.
+        Price of each preemption, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
+        more for each age bucket (see `WaitCost`) that it has run through, since its work is lost.
     window : float
-        A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
-        itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
-        busy better ones would interrupt again and again, at the expense of strict priority.
+        Time after a preemption during which the task is not preempted again.  Preemption cannot loop by
+        itself (each one improves the priorities of the running tasks), so 0, the default, is safe.  A window spares a task
+        that better ones would interrupt again and again, at the expense of strict priority.
     graceful : bool
-        A task that has to go keeps its room until the caller tells of its end (`TaskStopped`), and waits from then on.
+        A preempted task keeps its room until the caller reports its end (`TaskStopped`), and waits from then on.
         Tasks do not migrate then: they stop, and start elsewhere in a later round.
     """
 

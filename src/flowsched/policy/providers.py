@@ -1,4 +1,4 @@
-"""Share providers: the number of tasks that each claimant (a job, or a user) is entitled to run, from all claims.
+"""Share providers: functions from all claims to the number of tasks that each claimant (job or user) is entitled to run.
 
 >>> claims = Claims(("a", "b"), tasks=np.array([3, 4]), running=np.zeros(2, np.int64), units=4)
 >>> MaxMin()(claims)
@@ -37,33 +37,33 @@ Floats = NDArray[np.float64]
 
 
 class ShareProvider(Protocol):
-    """Says how many tasks each claimant is entitled to run.
+    """Entitlements of claimants, in numbers of running tasks.
 
-    Called at the beginning of a round if anything has changed.  It returns whole numbers from 0 to ``claims.tasks``,
-    shape (n,), and changes nothing that a second call would notice: rounds may be thrown away.  A provider that keeps
+    It is called at the beginning of a round if anything has changed.  It returns whole numbers from 0 to ``claims.tasks``,
+    shape (n,), and has no side effect that a second call would notice: rounds may be dropped.  A provider that keeps
     accounts has a method ``committed(claims, started)``, called with the claims of a round of which some tasks really
-    started (ndarray of int64, shape (n,)), and may have ``balance(claims)``: what each has lent (> 0) or borrowed (< 0).
-    In these claims ``booked`` tells the amounts.  An account is all that the object keeps beside its settings.  Class
-    attributes may tell what an account of an older version lacks: ``later``, a mapping to the values there, and
-    ``later_settings``, names of settings that descriptions leave out where they are as by default.
+    started (ndarray of int64, shape (n,)).  It may have ``balance(claims)``: the amount that each has lent (> 0) or borrowed
+    (< 0).  In these claims ``booked`` has the amounts.  Apart from its settings, the object keeps nothing but an account.
+    Class attributes may supply values that an account of an older version lacks: ``later``, a mapping to these values, and
+    ``later_settings``, names of settings that descriptions leave out if they have their defaults.
 
-    One that deals out little by little has a true attribute ``gradual``.  It is asked again in the same round, with what
-    has started, until nobody can start any more; in its claims only those wait for whom some machine has room now.  One
-    that keeps accounts as well has all that wait in its claims, but for claimants that are ``aside``.
+    A provider that distributes in steps has a true attribute ``gradual``.  It is called again in the same round, after the
+    starts of each step, until no task can start any more.  In its claims only tasks wait for which some machine has room now.
+    If it keeps accounts as well, all waiting tasks are in its claims, except those of claimants that are ``aside``.
 
-    One that leaves nothing idle on purpose has a method ``remainder(claims)``.  It is called when nobody can start within
-    these entitlements any more although tasks of others would find room, and says how many tasks each may run then: no
-    fewer than it runs.  In these claims only those tasks wait for which some machine has room.
+    A provider that leaves nothing idle on purpose has a method ``remainder(claims)``.  It is called when no task can start
+    within these entitlements any more although tasks of others would find room.  It returns the number of tasks that each
+    may run then, at least its running ones.  In these claims only tasks wait for which some machine has room.
     """
 
     def __call__(self, claims: Claims) -> Ints:
-        """Entitlements."""
+        """Return the entitlements."""
         ...
 
 
 @dataclass(frozen=True)
 class MaxMin:
-    """Equal numbers of tasks; what one does not need, or cannot use for want of another resource, goes to the others."""
+    """Equal numbers of tasks; a part that one does not need, or cannot use for lack of another resource, goes to the others."""
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
@@ -91,8 +91,8 @@ class WeightedMaxMin:
 class BatchShare:
     """HRM's share of batch jobs: of Q units for K jobs, floor(min(Q / K, N_j)); then the spare ones evenly, until min(Q, sum N).
 
-    Where tasks ask for resources, Q / K is the K-th part of each, and what is spare goes task by task to the job with the
-    smallest dominant share.
+    Where tasks need resources, Q / K is the K-th part of each resource, and the spare part goes task by task to the job with
+    the smallest dominant share.
     """
 
     def __call__(self, claims: Claims) -> Ints:
@@ -127,13 +127,13 @@ class BatchShare:
 
 @dataclass(frozen=True)
 class StaticQuotas:
-    """Fixed numbers of tasks, whatever others do.
+    """Fixed numbers of tasks, independent of other claimants.
 
     Parameters
     ----------
     tasks : mapping of job or user to int
     default : int
-        For those not named.
+        Number for all other claimants.
     """
 
     tasks: Mapping[Hashable, int]
@@ -155,8 +155,8 @@ class StaticQuotas:
 class DRF:
     """Dominant resource fairness: equal dominant shares (the largest part of any resource), in proportion to weights.
 
-    Task by task to the claimant with the smallest dominant share for its weight (of equals, the first), as long as its task
-    fits into what is left of every resource.  Source: Ghodsi et al., "Dominant resource fairness", NSDI 2011, algorithm 1.
+    Task by task to the claimant with the smallest dominant share for its weight (of equals, the first), while its task
+    fits into the rest of every resource.  Source: Ghodsi et al., "Dominant resource fairness", NSDI 2011, algorithm 1.
     """
 
     def __call__(self, claims: Claims) -> Ints:
@@ -173,12 +173,12 @@ class DRF:
 
 
 def _remaining(share: ShareProvider, claims: Claims) -> Ints:
-    """Let each keep what it runs, and deal what that leaves."""
+    """Keep the running tasks of each claimant, and distribute the remaining room."""
     return np.maximum(share(replace(claims, floor=claims.running)), claims.running)
 
 
 def _evenly(claims: Claims, weight: Floats) -> Ints:
-    """Equal numbers of tasks for their weight; where some resource is used up, claimants that do not need it go on."""
+    """Return equal numbers of tasks for the weights; if a resource is used up, claimants that do not need it go on."""
     share = _in_units(claims, weight)
     if not claims.capacity.size:
         return share
@@ -193,7 +193,7 @@ def _evenly(claims: Claims, weight: Floats) -> Ints:
 
 
 def _in_units(claims: Claims, weight: Floats) -> Ints:
-    """By numbers of tasks alone."""
+    """Return shares by numbers of tasks alone."""
     floor = _floor(claims)
     return water_fill(max(claims.units, int(floor.sum())), np.maximum(claims.tasks, floor), weight, floor)
 
@@ -203,13 +203,13 @@ def _floor(claims: Claims) -> Ints:
 
 
 def _positive(weight: Floats) -> Floats:
-    """Return weights that quotients bear: all above 0, and all scaled down where one is huge."""
+    """Return weights that are safe in quotients: all above 0, and all scaled down if one is huge."""
     largest = float(weight.max(initial=0.0))
     return np.maximum(weight * (1e9 / largest) if largest > 1e9 else weight, 1e-9)
 
 
 def _filled(claims: Claims, stand: Floats, pace: Floats) -> Ints:
-    """Deal task by task to the claimant that stands lowest; with k tasks beyond its floor it stands at the largest of stand + k * pace."""
+    """Distribute task by task to the claimant that stands lowest; with k tasks beyond its floor it stands at the largest of stand + k * pace."""
     parts, part, bound = claims.course()
     floor = _floor(claims)
     room = np.maximum(bound - parts.sum(axis=0), 0.0) + 1e-9
@@ -219,15 +219,15 @@ def _filled(claims: Claims, stand: Floats, pace: Floats) -> Ints:
 
 @dataclass(frozen=True)
 class Remaining:
-    """Shares of another provider, where a claimant that runs more keeps that and the others share what it leaves.
+    """Shares of another provider, where claimants with more running tasks keep them and the others share the rest.
 
-    Shares alone are more than there is then, so that of the claimants behind theirs not the last one would start next, but
-    the cheapest.
+    Shares alone would exceed the room then, so that among the claimants below theirs the cheapest would start next, not the
+    lowest.
 
     Parameters
     ----------
     share : ShareProvider
-        `MaxMin`, `WeightedMaxMin`, `DRF`, or another that heeds ``claims.floor``.
+        `MaxMin`, `WeightedMaxMin`, `DRF`, or another provider that uses ``claims.floor``.
 
     Examples
     --------

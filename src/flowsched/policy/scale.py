@@ -1,4 +1,4 @@
-"""The scale of a policy's costs: whole numbers, each large enough to outweigh the lower goals."""
+"""Scale of a policy's costs: whole numbers, each large enough to outweigh the lower goals."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from flowsched.exceptions import InputError
 Ints = NDArray[np.int64]
 
 LATER: Mapping[str, bool] = {"later": True}
-"""Marks settings that came with a later version: descriptions leave them out where they are as by default."""
+"""Mark of settings that came with a later version: descriptions leave them out if they have their defaults."""
 
 
 class BeyondScale(InputError):
-    """A policy's scale does not hold a cost.
+    """Error of a policy whose scale is too small for a cost.
 
     Attributes
     ----------
     policy : Policy
-        The same goals with a scale that does.
+        The same goals with a scale that is large enough.
     """
 
     policy: Any
@@ -34,7 +34,7 @@ class BeyondScale(InputError):
 
 
 def is_coarse(part: NDArray[Any], resolution: int, tolerance: float) -> bool:
-    """Return True if two different costs of a class come out as one level; parts of its range, (classes, rows)."""
+    """Return True if two different costs of a class have the same level; parts of its range, (classes, rows)."""
     ascending = np.sort(part, axis=1)
     steps = np.diff(ascending, axis=1) > tolerance
     return bool((steps & (np.diff(np.rint(ascending * resolution), axis=1) == 0)).any())
@@ -65,14 +65,14 @@ class CostScale:
     buckets : int
         Age buckets, see `WaitCost`.
     price : int
-        Of one preemption, in the resolution's units; 0 without preemption.
+        Price of one preemption, in the resolution's units; 0 without preemption.
     patience : float
         See `WaitCost`.
 
     Attributes
     ----------
     unit : int
-        More than the placements of `moves` tasks can cost.
+        Upper bound of the placement costs of `moves` tasks.
     fair_step : int
         Price of one task that waits below its share, and of a step of a ladder.
     """
@@ -91,13 +91,13 @@ class CostScale:
         object.__setattr__(self, "fair_step", self.moves * unit * (self.buckets + 2))
 
     def wait(self, bucket: int) -> int:
-        """Return the cost of waiting in an age bucket, priority apart."""
+        """Return the cost of waiting in an age bucket, without priority."""
         if bucket or self.patience == 1:
             return self.unit * (1 + bucket)
         return round(self.patience * self.resolution) + 1
 
     def stay(self, bucket: int) -> int:
-        """Return the discount of a run that has come to an age bucket: what ending it costs beyond the task's waiting."""
+        """Return the discount of a run in an age bucket: the cost of ending it minus that of the task's waiting."""
         return self.fair_step + (1 + bucket) * self.price
 
     def stays(self, buckets: Ints) -> Ints:

@@ -1,17 +1,17 @@
 """The deployment sequence as a share provider: proportions of the cluster over time, by amounts of resources.
 
-Amounts are counted in *grains*.  A grain is a millionth of a unit of the first resource that the cluster has; it is
-coarser where the cluster would have more than 2**36 of them.  A task counts by its dominant resource: one that takes a
+Amounts are counted in *grains*.  A grain is a millionth of a unit of the first resource of the cluster, or more if the
+cluster would otherwise have more than 2**36 of them.  A task counts by its dominant resource: one that takes a
 tenth of the memory counts as a tenth of the cores.
 
-1. The sequence divides what is free, and borrowers pay their debts from their parts (`flowsched.sharing.Deployment`).
-2. Each claimant starts tasks as long as they fit into what it has then.
+1. The sequence divides the free room, and borrowers pay their debts from their parts (`flowsched.sharing.Deployment`).
+2. Each claimant starts tasks as long as they fit into its present part.
 3. Tasks that need more than that are spares.  They start as long as there is room, at the price of a debt.
-   Where claimants compete for different resources, parts do not sum to what is free.  There the claimant that has used
+   Where claimants compete for different resources, parts do not sum to the free room.  There the claimant that has used
    least of its part, for its quota, starts the next task, as under dominant resource fairness.
-4. What no task can use is not booked, which rolls the sequence back.
+4. Room that no task can use is not booked, which rolls the sequence back.
 
-A lender gets its units back (A) from the parts of its borrowers, (B) from parts that others leave, to which its borrowers
+A lender gets its units back (A) from the parts of its borrowers, (B) from unused parts of others, to which its borrowers
 owe them from then on, and (C) from running tasks of its borrowers, if `Fairness.reclaim` lets these stop.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", sections 2.1 and 2.2.
@@ -40,7 +40,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _MOST_GRAINS = 1 << 36
-"""Grains of a cluster; times `_MOST_SECONDS`, they fit into 60 bits."""
+"""Largest number of grains of a cluster; times `_MOST_SECONDS`, they fit into 60 bits."""
 
 _MOST_SECONDS = 1 << 20
 
@@ -49,32 +49,32 @@ _MOST_OWED = float(1 << 58)
 
 
 class SequenceShare:
-    """The deployment sequence: what runs goes on, and what is free is dealt by the sequence and the ledger.
+    """The deployment sequence: running tasks go on, and the sequence and the ledger distribute the free room.
 
-    Shares are amounts of resources, so a task of four cores counts as four tasks of one.  Accounts are kept of what
-    really started, so what one claimant could not use and others did is paid back in later rounds.
+    Shares are amounts of resources, so a task of four cores counts as four tasks of one.  Accounts record real starts, so
+    room that one claimant could not use and others used is paid back in later rounds.
 
     Parameters
     ----------
     mu : float
-        Part of what it could pay back that a borrower with tasks pays per round, see `Deployment`.
+        Part of the possible repayment that a borrower with tasks pays per round, see `Deployment`.
     resolution : int
-        Quotas count in whole multiples of 1 / resolution, up to 2**30 of them.
+        Number of steps of a quota unit: quotas count in multiples of 1 / resolution, up to 2**30 of them.
     spares : {"owed", "largest"}
-        The next task where each that still waits needs more than its claimant has: of the claimant that would then owe
-        least for its quota, or the largest one of all (the source's rule).
+        The next task if each waiting one needs more than its claimant has: the task of the claimant that would then owe
+        least for its quota, or the largest task of all (the source's rule).
     seconds : int, optional
-        Share resources times seconds, where a task is expected to run for so many.  Accounts are corrected by the time for
-        which tasks really run, from round to round.  By default a task counts once, when it starts.
+        Expected run time of a task; shares are then resources times seconds.  Accounts are corrected by the real run times
+        from round to round.  By default a task counts once, at its start.
 
     Attributes
     ----------
     deployment : Deployment or None
-        The accounts in grains (times seconds), None before the first round.
+        Accounts in grains (times seconds), None before the first round.
     grains : bool
-        False if the accounts, of an older version, count tasks of mean size until the next round.
+        False if the accounts of an older version count tasks of mean size until the next round.
     held : mapping of user to int
-        With `seconds`, grains that each had when `since` was booked.
+        With `seconds`, grains that each user had at the time `since`.
     since : float or None
     """
 
@@ -110,7 +110,7 @@ class SequenceShare:
 
     @property
     def ticks(self) -> int:
-        """Ticks for which a grain is expected to be used."""
+        """Expected number of ticks of the use of a grain."""
         return self.seconds or 1
 
     def __call__(self, claims: Claims) -> Ints:
@@ -148,7 +148,7 @@ class SequenceShare:
         return np.asarray(claims.running + more)
 
     def balance(self, claims: Claims) -> Ints:
-        """Return what each is owed (> 0) or owes (< 0), in tasks of mean size."""
+        """Return the amount that each is owed (> 0) or owes (< 0), in tasks of mean size."""
         deployment = self._joined(claims)
         if deployment is None:
             return np.zeros(len(claims.ids), np.int64)
@@ -158,7 +158,7 @@ class SequenceShare:
         return np.rint(net / (_Amounts(claims).mean * self.ticks)).astype(np.int64)
 
     def committed(self, claims: Claims, started: Ints) -> None:
-        """Book what started, and what stopped for others."""
+        """Book the tasks that started, and those that stopped for others."""
         deployment = self._joined(claims)
         if deployment is None:
             return
@@ -177,7 +177,7 @@ class SequenceShare:
             deployment.scale(0.5)
 
     def _book_moves(self, deployment: Deployment, moved: Floats, at: list[int]) -> None:
-        """Book grains that started, and those that stopped for others."""
+        """Book the grains of started tasks, and of tasks stopped for others."""
         units = np.zeros(len(deployment.users), np.int64)
         units[at] = np.rint(np.minimum(moved, _MOST_GRAINS)).astype(np.int64)
         if units.any():
@@ -186,19 +186,19 @@ class SequenceShare:
             deployment.charge(np.minimum(units, 0) * self.ticks)
 
     def _dealt(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int]) -> Ints:
-        """Return the tasks that each may start; the accounts given are a copy."""
+        """Return the number of tasks that each may start; the accounts given are a copy."""
         weight, size, part, room = _weights(twin, claims), amounts.size, amounts.part, amounts.room
         pace = size / weight
         deal = partial(_deal, claims, amounts, pace)
         wanted = np.maximum(claims.tasks - claims.running, 0)
         if claims.aside is not None and claims.aside.any():
-            # What they cannot use now is lent, but not to a claimant that owes as much as a task already.
+            # Their unused part is lent, but not to a claimant that already owes as much as a task.
             wanted = np.where(twin.ledger.net()[at] > -size * self.ticks, wanted, 0)
         most = deal(wanted, pace, room)
         free = max(float(most @ size), float(room[(part > 0).any(axis=0)].min(initial=np.inf)) * amounts.total)
         free += max(float(amounts.moved.sum()), 0.0)
         if not np.isfinite(free):
-            return most  # none asks for anything
+            return most  # no claimant needs any resource
         busy = np.zeros(len(twin.users), np.bool_)
         busy[at] = wanted > 0
         _, received = twin._entitle(int(min(free, 2.0 * _MOST_GRAINS) + 0.5), busy)
@@ -208,11 +208,11 @@ class SequenceShare:
         fit = np.divide(have + 0.5, size, out=np.full(len(size), np.inf), where=size > 0)
         first = deal(np.minimum(wanted, np.floor(np.clip(fit, 0, wanted)).astype(np.int64)), pace - have / weight, room)
         left = np.maximum(room - _sum(first, part), 0.0)
-        # What a claimant would owe for its quota once it has another task.
+        # Debt of a claimant after one more task, for its quota.
         owes = pace * (first + 1) - (have + twin.ledger.net()[at] / self.ticks) / weight
         more = np.zeros_like(first)
         if self.spares == "largest":
-            # Of equals, that of the claimant that is owed more for its quota.
+            # Of equals, the claimant that is owed more for its quota comes first.
             merit = pace - owes
             for i in sorted(np.flatnonzero(first < wanted).tolist(), key=lambda i: (-size[i], -merit[i])):
                 if (part[i] <= left).all():
@@ -220,13 +220,13 @@ class SequenceShare:
                     left = left - part[i]
         more += deal(wanted - first - more, owes + more * pace, left)
         if claims.aside is not None:
-            # Offered one by one, spares would take a step each: as many as have found no room are offered at once.
+            # Offered one by one, spares would take a step each, so as many as found no room are offered at once.
             others = np.flatnonzero((more == 0) & (first < wanted) & (part <= left).all(axis=1))
             more[others[np.argsort(owes[others], kind="stable")][: int(claims.aside.sum())]] = 1
         return first + more
 
     def _taken_back(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int], more: Ints) -> Ints:
-        """Return by how many tasks shares rise or fall where borrowers give back by force what lenders need now."""
+        """Return the change of shares if borrowers are forced to give back the amounts that lenders need now."""
         self._book_moves(twin, amounts.moved + more * amounts.size, at)
         change, left = np.zeros_like(more), claims.running.copy()
         index = {user: i for i, user in enumerate(claims.ids)}
@@ -250,7 +250,7 @@ class SequenceShare:
         return change
 
     def _book_time(self, deployment: Deployment, claims: Claims, amounts: _Amounts) -> None:
-        """Book the time since the last commit: what each held counts for it, and what has ended since no longer."""
+        """Book the time since the last commit: add the use of held grains, and correct for ended tasks."""
         if self.seconds is None or self.since is None:
             return
         held = np.array([self.held.get(user, 0) for user in deployment.users], np.float64)
@@ -261,8 +261,10 @@ class SequenceShare:
         deployment.charge(np.rint(np.clip(used, -limit, limit)).astype(np.int64))
 
     def _joined(self, claims: Claims) -> Deployment | None:
-        """Return the accounts with all present claimants; others have nothing to run, and stay."""
-        weights = np.minimum(np.rint(claims.weight * self.resolution), LARGEST - 1)  # no event may stop all rounds
+        """Return the accounts with all present claimants; other claimants have no tasks, and stay."""
+        weights = np.minimum(
+            np.rint(claims.weight * self.resolution), LARGEST - 1
+        )  # so that no event can stop all rounds
         quotas = dict(zip(claims.ids, weights.astype(np.int64).tolist(), strict=True))
         if self.deployment is None:
             if not any(quotas.values()):
@@ -288,11 +290,11 @@ class _Amounts:
     total, mean : float
         Grains of the cluster, and of a task of mean size.
     part : ndarray of float, shape (n, D)
-        What one task more takes of each resource; infinite where there is none of it.
+        Part of each resource that one more task takes; infinite for a resource without capacity.
     size, held, moved : ndarray of float, shape (n,)
-        Grains of such a task (0 where part is infinite), of what runs, and of that what started in this round.
+        Grains of such a task (0 if its part is infinite), of the running tasks, and of those started in this round.
     room : ndarray of float, shape (D,)
-        What is free.
+        Free part of each resource.
     """
 
     def __init__(self, claims: Claims) -> None:
@@ -319,7 +321,7 @@ def _weights(deployment: Deployment, claims: Claims) -> Floats:
 
 
 def _deal(claims: Claims, amounts: _Amounts, pace: Floats, tasks: Ints, stand: Floats, room: Floats) -> Ints:
-    """Deal room by standing, at these paces; of equals, the last one is next, as in max deficit."""
+    """Distribute room by standing, at these paces; of equals, the last one is next, as in max deficit."""
     rows, go_on = slice(None, None, -1), claims.most is None
     return fill(tasks[rows], stand[rows, None], pace[rows, None], amounts.part[rows], room, go_on=go_on)[rows]
 

@@ -1,7 +1,7 @@
-"""Policies in words that can be compared and, where they consist of this package's parts only, read back.
+"""Policies as text that can be compared and, if all parts are this package's own, read back.
 
-A policy is code, so nothing more of it can be kept than what it consists of: the names of its parts and their settings.
-A function of the caller's is its name; two of one name count as the same.
+A policy is code, so only its composition can be stored: the names of its parts and their settings.
+The caller's functions are stored by name; two functions with the same name count as equal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flowsched.policy import fairness, fragmentation, placement, priority, provi
 from flowsched.policy.policy import Policy
 
 Makers = Mapping[str, Callable[..., Any]]
-"""By name, how to make parts that belong to an adapter."""
+"""Functions that make the parts of an adapter, by name."""
 
 _PARTS: dict[str, type] = {
     name: getattr(module, name)
@@ -37,7 +37,7 @@ _PARTS.update({"Policy": Policy, "Task": Task})
 def describe(value: Any) -> Any:
     """Describe a policy, or a part of one, by dicts, lists, strings and numbers only.
 
-    An object is ``{"is": name, setting: ...}``, its settings being what its class is called with.
+    An object is ``{"is": name, setting: ...}``; its settings are the arguments of its class.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -66,11 +66,11 @@ def _is_code(value: Any) -> bool:
 
 
 def _settings(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the settings that an object was made with, as far as it tells."""
+    """Yield the settings that an object was made with, as far as they are its attributes."""
     if _is_code(value):
         return
     if is_dataclass(value):
-        # What a policy could not yet say when a journal was begun is not in its description there.
+        # A setting that is newer than a journal is missing in the description there.
         names: Iterable[str] = [
             f.name
             for f in fields(value)
@@ -91,20 +91,20 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
 def rebuild(
     description: Any, makers: Makers = MappingProxyType({}), known: Mapping[str, Any] = MappingProxyType({})
 ) -> Any:
-    """Make what was described.
+    """Make the policy or part of a description.
 
     Parameters
     ----------
     description : JSON
     makers : mapping of str to callable
-        How to make parts that are not this package's, by name.
+        Functions that make parts of other packages, by name.
     known : mapping of str to object
-        Others, see `parts`.
+        Other parts by description, see `parts`.
 
     Raises
     ------
     UnknownIdError
-        There are others still; the message names one of them.
+        A part is still unknown; the message names one.
     """
     if isinstance(description, list):
         return tuple(rebuild(v, makers, known) for v in description)
@@ -124,7 +124,7 @@ def rebuild(
 
 
 def parts(value: Any) -> dict[str, Any]:
-    """All objects in a policy, or in several, by their descriptions."""
+    """Return all objects in a policy, or in several, by their descriptions."""
     found: dict[str, Any] = {}
     look = [value]
     while look:
@@ -142,7 +142,7 @@ def parts(value: Any) -> dict[str, Any]:
 
 
 def difference(then: Any, now: Any, where: str = "policy") -> str | None:
-    """The first setting in which two descriptions differ, in words."""
+    """Return the first setting in which two descriptions differ, in words."""
     if then == now:
         return None
     pairs: list[tuple[str, Any, Any]] = []

@@ -1,16 +1,16 @@
 """Placement constraints with a utility: ``<task, resources, utility>`` (Sirius, section 3.1.2, equations 3 to 6).
 
-The source gives the arc from a task to resources the cost ``-utility``, so a flow of least cost has the most utility in all.
-A network's costs are whole numbers, so `Policy.resolution` levels stand for the range of the utilities::
+The source gives the arc from a task to resources the cost ``-utility``, so a flow of least cost has the highest total utility.
+A network's costs are whole numbers, so `Policy.resolution` levels represent the range of the utilities::
 
     cost(u) = rint(R (high - u) / (high - low))                 low <= u <= high, R levels
 
-Nothing is clipped: the range is that of the constraints, so it holds every utility that they can add up to.  Each task's
-utility is rounded to half a level, and one level makes running go before waiting where both are worth the same.  So the
-utility of a round is within ``2 n (high - low) / R`` of the most that n tasks can have.
+Nothing is clipped: the range is that of the constraints, so it holds every sum of their utilities.  Each task's
+utility is rounded to half a level, and one level lets running win over waiting if both are worth the same.  So the
+utility of a round is within ``2 n (high - low) / R`` of the maximum over n tasks.
 
-That holds for what a flow counts: the tasks on a machine (`Machine.slots`, in the source the cores).  Where machines are
-limited by resources alone, a flow may propose more than fits together, and the admission check takes the tasks in its order.
+That bound applies to limits that a flow counts: the tasks on a machine (`Machine.slots`, in the source the cores).  Where
+only resources limit machines, a flow may propose more than fits together, and the admission check takes the tasks in order.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ __all__ = ["Utilities"]
 _MOST = 1e100
 
 _NOISE = 1e-15
-"""Utilities that differ by less than this part of their range differ by rounding only."""
+"""Part of the range of utilities up to which a difference is a rounding error."""
 
 _Labels = Mapping[str, Wanted]
 
 
 @dataclass(frozen=True)
 class Utilities:
-    """Placement constraints ``(kind, resources, utility)``: a round's placements have the most utility in all.
+    """Placement constraints ``(kind, resources, utility)``: a round's placements have the highest total utility.
 
-    The utilities of all constraints that name a task and a machine add up.  Without one, a place has the utility 0.
+    The utilities of all constraints on a task and a machine add up.  Without a constraint, a place has the utility 0.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ class Utilities:
         Utility of a task that waits: in its first age bucket it takes no place that is worth less (see `WaitCost`).
         Later, running goes before waiting.  ``WaitCost(buckets=1)`` has one bucket that never ends.
     weight : float
-        What the whole range counts beside other costs.  Waiting counts like a place where these are at their highest.
+        Weight of the whole range relative to other costs.  Waiting counts like a place where these are at their highest.
 
     Raises
     ------
     InputError
-        A constraint is no such triple.  From `Policy`: two utilities are too near for its resolution.
+        A constraint is no such triple.  From `Policy`: two utilities are too close for its resolution.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class Utilities:
         become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Negated utility of a place, shape (classes, rows)."""
+        """Return the negated utility of a place, shape (classes, rows)."""
         cost = np.zeros((len(classes), len(rows)))
         records = [cluster.by_row.get(row) for row in rows.tolist()]
         machines = [None if record is None else record.id for record in records]
@@ -107,12 +107,12 @@ class Utilities:
         return cost
 
     def _of(self, kind: Hashable) -> tuple[dict[Hashable, float], list[tuple[_Labels, float]]]:
-        """Return what the constraints say of a kind: utilities by machine, and by labels."""
+        """Return the constraints on a kind: utilities by machine, and by labels."""
         return self._kinds.get(kind, self._kinds[None])
 
     @cached_property
     def _kinds(self) -> dict[Hashable, tuple[dict[Hashable, float], list[tuple[_Labels, float]]]]:
-        """See `_of`; None stands for all kinds that no constraint names."""
+        """Constraints by kind; None stands for all kinds that no constraint names."""
         kinds = dict.fromkeys([None, *(kind for kind, _, _ in self.constraints)])
         return {kind: self._said(kind) for kind in kinds}
 
@@ -129,20 +129,20 @@ class Utilities:
 
     @cached_property
     def low(self) -> float:
-        """Least utility that a place can have."""
+        """Smallest utility of a place."""
         return min(self._sum(there, wanted, min) for there, wanted in self._kinds.values())
 
     @cached_property
     def high(self) -> float:
-        """Most utility that a place, or waiting, can have; above `low`."""
+        """Largest utility of a place, or of waiting; above `low`."""
         high = max(self._sum(there, wanted, max) for there, wanted in self._kinds.values())
         high = max(high, self.waiting)
         return high if high > self.low else self.low + 1.0
 
     def _sum(self, there: Mapping[Hashable, float], wanted: Sequence[tuple[_Labels, float]], best: Any) -> float:
-        """Return the best sum, or one beyond it where constraints name several labels or operators.
+        """Return the best sum, or an upper bound of it if constraints name several labels or operators.
 
-        A machine has one value of a label, so of constraints on one label those add up that share a value.
+        A machine has one value of a label, so the constraints on one label add up if they share a value.
         """
         parts = [best([0.0, *there.values()])]
         shared: dict[str, dict[str, list[float]]] = {}
@@ -158,7 +158,7 @@ class Utilities:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Least and largest cost; see `PlacementCost`."""
+        """Smallest and largest cost; see `PlacementCost`."""
         return -self.high, -self.low
 
     @cached_property
@@ -168,7 +168,7 @@ class Utilities:
 
     @cached_property
     def _finest(self) -> float:
-        """Least difference of two constraints' utilities for one kind, of 0 and of waiting, as a part of the range."""
+        """Smallest difference of two constraints' utilities for one kind, of 0 and of waiting, as a part of the range."""
         finest = 1.0
         for there, wanted in self._kinds.values():
             values = np.unique([0.0, self.waiting, *there.values(), *(utility for _, utility in wanted)])
@@ -177,9 +177,9 @@ class Utilities:
         return finest
 
     def needs(self, share: float) -> int:
-        """Least resolution of a policy, of whose weight this has such a share: two levels between different utilities."""
+        """Return the smallest sufficient resolution of a policy where this has that share of the weight: two levels per difference."""
         return math.floor(2.0 / (self._finest * share)) + 1
 
     def least(self, cluster: Cluster) -> float:
-        """The least difference between two places, see `Policy.fitted`."""
+        """Return the smallest difference between two places, see `Policy.fitted`."""
         return self._finest

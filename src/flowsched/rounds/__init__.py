@@ -1,4 +1,4 @@
-"""Rounds: propose, admit, explain, commit."""
+"""Rounds: proposals, admission, reasons and commits."""
 
 from flowsched.rounds.values import (
     Commit,

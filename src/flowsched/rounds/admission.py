@@ -1,7 +1,7 @@
-"""Admission: tasks that the flow would start are tried out on the cluster, machine by machine.
+"""Admission: starts that the flow proposes are tried on the cluster, machine by machine.
 
-The flow proposes, the check disposes.  Machines are limited by several resources and by affinity, an arc by one whole
-number, so a flow may propose more than fits together.
+Several resources and affinity limit a machine, but a single number limits an arc.  So a flow may propose more tasks
+than fit together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Ints = NDArray[np.int64]
 _NOWHERE = np.zeros(0, np.int64)
 
 _WIDTH = 16
-"""Least number of machines at a time that are tried for making room."""
+"""Smallest number of machines that are tried at a time for making room."""
 
 
 class AdmissionCheck:
@@ -48,13 +48,13 @@ class AdmissionCheck:
     builder : Builder
     scope : RoundScope
     transaction : Transaction
-        Where accepted proposals are tried out.
+        Holds the accepted starts.
 
     Attributes
     ----------
     evicted_for : dict of TaskRecord to TaskRecord
-        Victims, each with the task for which it left the machine where it ran before the round.  One that is back there
-        keeps its entry, since it may have to leave again.
+        Victims, each with the task for which it left the machine where it ran before the round.  A victim that is back
+        there keeps its entry, since it may have to leave again.
     """
 
     def __init__(self, builder: Builder, scope: RoundScope, transaction: Transaction) -> None:
@@ -69,14 +69,14 @@ class AdmissionCheck:
         self._contest: Contest | None = None
 
     def among(self, sent: dict[int, list[tuple[int, int]]]) -> list[int]:
-        """Return, of the classes whose tasks the flow sends to machines, those that `admit` is to be told of; see `Contest`."""
+        """Return the classes, of those whose tasks the flow sends to machines, that `admit` needs; see `Contest`."""
         policy = self.builder.policy
         if policy.fairness is None and self.quotas is None and policy.step >= 1 and not self.evicted_for:
             self._contest = contest(self.builder, self.scope, sent, self._preempts)
         return list(sent) if self._contest is None else self._contest.kept
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
-        """Start what fits, with victims where others make room; return True if the flow must be looked at again."""
+        """Start the tasks that fit, with victims where others make room; return True if the flow must be read again."""
         policy = self.builder.policy
         step, fairness = policy.step, policy.fairness
         if not proposals and fairness is None:
@@ -103,7 +103,7 @@ class AdmissionCheck:
             start_all(proposals[0], attempt.start_rows)
         else:
             for alike in self._together(proposals):
-                refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
+                refuse = None if self.evicted_for else attempt.refuse  # a victim may find room on its former machine
                 preempts = partial(self._preempts, alike[0].cls.priority)
                 attempt.fill(alike, preempts, refuse)
         return (fairness is not None and self.keep_shares(attempt.started)) or again or attempt.again
@@ -115,8 +115,8 @@ class AdmissionCheck:
     def _together(self, proposals: Sequence[ClassFlow]) -> Iterator[Sequence[ClassFlow]]:
         """Yield the proposals that are tried together: those of one standing, or one by one where jobs have shares.
 
-        A share tells how many tasks start.  So each must find room, and the largest, which find it in few places, go
-        first.
+        A share fixes the number of tasks that start.  So each must find room, and the largest, which find room in few places,
+        go first.
         """
         if self.builder.policy.fairness is not None:
             yield from ([proposal] for proposal in proposals)
@@ -125,17 +125,17 @@ class AdmissionCheck:
             yield list(alike)
 
     def keep_shares(self, started: Sequence[TaskRecord], restored: Iterable[TaskRecord] = ()) -> bool:
-        """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop.
+        """Stop the worst tasks of claimants that exceed their share, for their better ones; return True if any must stop.
 
-        A claimant may run more than its share of tasks that ran before the round.
+        A claimant may exceed its share with tasks that ran before the round.
 
         Parameters
         ----------
         started : sequence of TaskRecord
-            Tasks that this pass has started.  One that is back where it ran before the round counts among them, since the
-            flow would propose it again.
+            Tasks that this pass has started, including tasks that are back on their machine from before the round, since the
+            flow would propose these again.
         restored : iterable of TaskRecord
-            Tasks that stay where they ran.
+            Tasks that stay on their machine.
         """
         if self.builder.policy.fairness is None:
             return False
@@ -147,14 +147,14 @@ class AdmissionCheck:
         return again
 
     def _shrink(self, excess: Iterable[tuple[list[JobRecord], int]], fresh: Mapping[TaskRecord, None]) -> bool:
-        """Stop tasks of the first claimant that this round may stop any of; return False if there is none."""
+        """Stop tasks of the first claimant with tasks that this round may stop; return False if there is none."""
         for members, count in excess:
             running = [task for job in members for task in job.tasks if task.place is not None]
             running.sort(key=lambda task: (task.group.cls.priority, task.turn))
             newcomers = [task for task in running if task in fresh]
             if newcomers:
                 running = [task for task in running if task not in fresh]
-            else:  # victims have come back after the claimant's other tasks had started
+            else:  # victims have come back after starts of the claimant's other tasks
                 newcomers, running = [task for task in running if self._moved(task)], []
             if not newcomers:
                 continue
@@ -170,7 +170,7 @@ class AdmissionCheck:
         return False
 
     def _moved(self, task: TaskRecord) -> bool:
-        """Return True if the task does not run where it ran before the round."""
+        """Return True if the task's machine is not the one from before the round."""
         before = self.transaction.before.get(task)
         return before is not None and before.turn != task.turn
 
@@ -183,7 +183,7 @@ class AdmissionCheck:
         )
 
     def _withdraw(self, task: TaskRecord) -> None:
-        """Take a start back, restore the victims, and let no other task of the group start in this round."""
+        """Take a start back, restore the victims, and keep other tasks of the group from starting in this round."""
         if self.transaction.before[task].place is None:
             self.transaction.restore(task)
         else:
@@ -194,7 +194,7 @@ class AdmissionCheck:
     def _cheapest(
         self, proposals: Sequence[ClassFlow], step: float, positions: LadderPosition | None
     ) -> list[ClassFlow]:
-        """Return some of the proposals of best standing, the cheapest first and at most one task per machine."""
+        """Return the proposals of best standing, the cheapest first, with at most one task per machine."""
         cost_of = self.builder.classes.cost
         if positions is not None and proposals:
             proposals = positions.lowest([p for p in proposals if p.cls.priority == proposals[0].cls.priority])
@@ -225,7 +225,7 @@ class AdmissionCheck:
         done : int
             Tasks that started.
         again : bool
-            True if the flow must be looked at again.
+            True if the flow must be read again.
         """
         done, again, spare = 0, False, self.cluster.inventory.spare
         while done < len(tasks):
@@ -244,12 +244,12 @@ class AdmissionCheck:
         return done, again
 
     def _start(self, task: TaskRecord, row: int) -> bool | None:
-        """Try one task on one machine: return None if it is refused, else True if others had to stop."""
+        """Try one task on one machine: return None for a refusal, else True if others had to stop."""
         before = self.transaction.before.get(task)
         cls = task.group.cls
         inventory = self.cluster.inventory
         if before is not None and before.place is not None and self._may_return(task, before.place):
-            self.transaction.restore(task)  # a victim need not go after all
+            self.transaction.restore(task)  # a victim need not leave after all
             return True
         devices = inventory.pick(row, cls.index)
         if devices is not None:
@@ -268,12 +268,12 @@ class AdmissionCheck:
         for victim in chosen:
             self.evict(victim, task)
         devices = self.cluster.inventory.pick(row, task.group.cls.index)
-        assert devices is not None, "victims are chosen so that the task fits"
+        assert devices is not None, "the task fits after its victims have left"
         self.transaction.start([task], row, devices)
         self._reassign(chosen, task)
 
     def evict(self, victim: TaskRecord, task: TaskRecord) -> None:
-        """Stop a task for another one; that is noted if the victim runs where it ran before the round."""
+        """Stop a task for another one; record this if the victim is on its machine from before the round."""
         if not self._moved(victim):
             self.evicted_for[victim] = task
         self.transaction.stop(victim)
@@ -281,7 +281,7 @@ class AdmissionCheck:
             self.quotas.give_back(victim.group)
 
     def _reassign(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
-        """Restore the victims of tasks that stop before they ran; those in the way go for the newcomer instead."""
+        """Restore the victims of tasks that stop before they ran; those in the way become victims of the newcomer instead."""
         for task in stopped:
             for victim in self._restore_victims(task):
                 self.evicted_for[victim] = newcomer
@@ -316,9 +316,9 @@ class AdmissionCheck:
         return others
 
     def _may_return(self, task: TaskRecord, place: Placement) -> bool:
-        """Return True if a task that has stopped may run where it ran before the round.
+        """Return True if a stopped task may run again on its machine from before the round.
 
-        There is no room for it on a machine that was over its capacity; but all is as before unless others have come there.
+        A machine that was over capacity has no room for it, but without new tasks there the state is as before.
         """
         inventory, cls = self.cluster.inventory, task.group.cls.index
         if inventory.admits(place.row, cls, place.devices):
@@ -332,17 +332,17 @@ class AdmissionCheck:
         )
 
     def take_back(self) -> None:
-        """Undo all that the round has tried."""
+        """Undo all trial moves of the round."""
         self.transaction.rollback()
         self.evicted_for.clear()
         self.scope.restart()
 
     def blocked(self, group: Group) -> bool:
-        """Return True if no more tasks of the group may start, whatever room there is."""
+        """Return True if no more tasks of the group may start, whatever the room."""
         return group in self.scope.withheld or not (self.quotas is None or self.quotas.most(group))
 
     def make_room(self) -> bool:
-        """Open arcs where evicting worse tasks could make room for waiting classes; return True if there are any."""
+        """Open arcs where evicting worse tasks may make room for waiting classes; return True if there are any."""
         if not self.cluster.waiting or self.builder.policy.preemption is None:
             return False
         builder, policy, evictions = self.builder, self.builder.policy, self.scope.evictions
@@ -384,7 +384,7 @@ class _Attempt:
     ----------
     started : list of TaskRecord
     again : bool
-        True if the flow must be looked at again: a machine refused, or a task had to stop.
+        True if the flow must be read again: a machine refused, or a task had to stop.
     """
 
     def __init__(self, check: AdmissionCheck) -> None:
@@ -393,7 +393,7 @@ class _Attempt:
         self.again = False
 
     def start_here(self, tasks: Sequence[TaskRecord], row: int) -> int:
-        """Start tasks on a machine, the first ones first; return how many started."""
+        """Start tasks on a machine in their order; return the number of starts."""
         done, again = self.check.start_some(tasks, row)
         self.again |= again
         self.started.extend(tasks[:done])
@@ -406,7 +406,7 @@ class _Attempt:
         )
 
     def start_apart(self, tasks: list[TaskRecord], rows: list[tuple[int, int]]) -> None:
-        """Start tasks, so many on each machine in their order; those that one refuses go to no other."""
+        """Start the given number of tasks on each machine in their order; a task that one refuses goes to no other."""
         transaction, inventory, done, at = self.check.transaction, self.check.cluster.inventory, 0, 0
         simple = inventory.rule is None and not inventory.constraints and not inventory.affinity.fussy
         while at < len(rows):
@@ -422,7 +422,7 @@ class _Attempt:
             at += 1
 
     def start_rows(self, tasks: list[TaskRecord], rows: list[tuple[int, int]], done: int) -> int:
-        """Start tasks of one class on machine after machine; return the position of the first one that is left."""
+        """Start tasks of one class on machine after machine; return the position of the first remaining task."""
         transaction, inventory, at = self.check.transaction, self.check.cluster.inventory, 0
         if done == len(tasks):
             return done
@@ -444,11 +444,11 @@ class _Attempt:
         """Refuse tasks of classes at a machine."""
         check = self.check
         if check.builder.policy.preemption is not None or check.cluster.inventory.limits(row):
-            check.scope.evictions.refuse_all(classes, row)  # nothing else would ask
+            check.scope.evictions.refuse_all(classes, row)  # there are no other requests
         self.again = True
 
     def start(self, tasks: Sequence[TaskRecord], route: Route) -> int:
-        """Start tasks along a route, the first ones first; return how many started."""
+        """Start tasks along a route in their order; return the number of starts."""
         at = 0
         while at < len(tasks) and route:
             row, units = route.popleft()
@@ -463,7 +463,7 @@ class _Attempt:
 
 
 def _within(quotas: QuotaAccounts, cost_of: Callable[[int, int], int], proposal: ClassFlow) -> ClassFlow | None:
-    """Take what a proposal needs from the quotas; return it with the tasks for which enough is left, the same if for all."""
+    """Charge the quotas for a proposal; return it with the tasks that they allow, the same object if all."""
     near, groups = [], []
     for group, row, units, cost in proposal.near:
         if some := quotas.take(group, units):
@@ -484,6 +484,6 @@ def _within(quotas: QuotaAccounts, cost_of: Callable[[int, int], int], proposal:
 
 
 def _at_most(cost: Ints, limit: int) -> Ints:
-    """Return ascending costs within a limit: those above it come close below, one apart, in their order."""
+    """Limit ascending costs: values above the limit are placed close below it, one apart, in their order."""
     lowered: Ints = np.minimum(cost, limit - np.minimum(np.arange(len(cost))[::-1], OMEGA))
     return lowered

@@ -1,13 +1,13 @@
-"""The time at which a round is worth making again although nothing has happened since.
+"""Time at which a round should be made again although no event has happened since.
 
 A round depends on the cluster, on the network that mirrors it, and on comparisons of `now` with times: ends of age
-buckets, of back-offs, of reservations, of the time in which a stopped task is spared, what a run beyond its estimate
-makes of a reservation, and the time at which a fit rule leaves more room.  Each of these times is known, so the next decision is the same until the first of them, given
-that a round in between leaves cluster and network as they are.  Three things say that it does:
+buckets, of back-offs, of reservations, of the protection of stopped tasks, times at which a run beyond its estimate
+changes a reservation, and the time at which a fit rule leaves more room.  All these times are known.  The next decision
+is the same until the first of them, if a round in between leaves cluster and network unchanged.  This is so if:
 
 * No task was moved, not even tried.
-* No reservation was made or given up: reservations go by the room that the update before them saw.
-* Under shares, which are granted step by step, the round altered nothing in the network.
+* No reservation was made or given up: reservations depend on the room at the update before them.
+* Under shares, which are granted step by step, the round changed nothing in the network.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def again_at(
     builder : Builder
     scope : RoundScope
     cut : bool
-        True if the time limit had a part in the round.
+        True if the time limit affected the round.
     waiting : int
-        Number of tasks that wait once the round is committed, those that rest included.
+        Number of waiting tasks after the commit of the round, resting ones included.
     terms : list
         `Reservations.terms` before the round.
     altered : bool
-        True if the round altered the network.
+        True if the round changed the network.
     """
     cluster, now = builder.cluster, scope.now
     if cut:

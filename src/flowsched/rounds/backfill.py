@@ -1,11 +1,11 @@
-"""Backfilling: tasks start on machines that are reserved for others, where they do not make these wait for longer.
+"""Backfilling: tasks start on machines that are reserved for others, if they do not delay these.
 
-A task may *overtake* the one that a machine is kept for if it is expected to end before that one will have room, or if
-both have room then.  The flow sees kept machines as closed to all others.  So this comes last in a round, when flow and
-check agree, for the machines that are kept, and in the order of the line: by priority, then by arrival.
+A task may *overtake* the one that a machine is kept for if it is expected to end before that one has room, or if
+both have room then.  In the flow, kept machines are closed to all others.  So backfilling comes last in a round, after
+flow and check agree, for the kept machines in the order of the line: by priority, then by arrival.
 
-After that, gangs start that the flow could not start, in the same order and by the same rule: first of all one for which room is
-kept and has become free.
+After that, gangs start that the flow could not start, in the same order and by the same rule.  The first is a gang
+whose reserved room has become free.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ __all__ = ["overtake", "start_gangs"]
 Ints = NDArray[np.int64]
 
 _DEPTH = 1000
-"""Tasks that are looked at for one machine, the first in line; and gangs."""
+"""Largest number of tasks that are considered for one machine, the first in line; also the largest number of gangs."""
 
 _FEW = 50
-"""Least number of tasks that are looked at for one machine, where many are kept."""
+"""Smallest number of tasks that are considered for one machine, if many machines are kept."""
 
 
 def overtake(check: AdmissionCheck) -> None:
-    """Start tasks on kept machines, as long as those for which they are kept need not wait for it."""
+    """Start tasks on kept machines, if the tasks for which these are kept are not delayed."""
     reservations, quotas = check.builder.reservations, check.quotas
     if not (check.cluster.inventory.tasks.estimated and reservations.holding):
-        return  # no kept machine is known to have room at any time
+        return  # no kept machine has a known time at which it has room
     if quotas is not None:
         quotas.look()
     started: list[TaskRecord] = []
@@ -59,7 +59,7 @@ def overtake(check: AdmissionCheck) -> None:
             if not all(window.admits(demand, end) for window in windows if window.standing < place):
                 stay.add(task.duration)
                 continue
-            # One that has just been stopped for another one waits for its turn.
+            # A task that was just stopped for another one waits for its turn.
             devices = check.cluster.inventory.pick(row, task.group.cls.index)
             if task in check.transaction.before or devices is None:
                 continue
@@ -80,7 +80,7 @@ def overtake(check: AdmissionCheck) -> None:
 
 
 def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
-    """Return the rows of these where a task of some waiting class has room."""
+    """Return those of these rows where a task of some waiting class has room."""
     classes = [cls.index for cls in check.cluster.waiting]
     if not (rows and classes):
         return []
@@ -89,7 +89,7 @@ def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
 
 
 def _line(check: AdmissionCheck, row: int, window: Window) -> Iterator[TaskRecord]:
-    """Yield waiting tasks that the machine could run, by priority and arrival."""
+    """Yield waiting tasks that the machine can run, by priority and arrival."""
     inventory, shares = check.cluster.inventory, check.builder.shares
     free, kept_for = inventory.free[row], check.builder.reservations.kept_for(row)
     levels: dict[int, list[list[TaskRecord]]] = {}
@@ -106,13 +106,13 @@ def _line(check: AdmissionCheck, row: int, window: Window) -> Iterator[TaskRecor
 
 
 def start_gangs(check: AdmissionCheck, gangs: Gangs, late: bool) -> None:
-    """Start gangs that the flow could not start, where no one for whom room is kept has to wait for it; note those that wait.
+    """Start gangs that the flow could not start, if they delay no task with a reservation; record those that still wait.
 
     Parameters
     ----------
     check : AdmissionCheck
     gangs : Gangs
-        They have settled; those that start here are no longer left out.
+        They have settled; gangs that start here are no longer left out.
     late : bool
         True if there is no time to start any.
     """
@@ -132,7 +132,7 @@ def start_gangs(check: AdmissionCheck, gangs: Gangs, late: bool) -> None:
 
 
 class _Room:
-    """What is free on all machines for tasks that start together."""
+    """Free room of all machines for tasks that start together."""
 
     def __init__(self, check: AdmissionCheck) -> None:
         self.check = check
@@ -145,7 +145,7 @@ class _Room:
             check.quotas.look()
 
     def start(self, job: JobRecord) -> bool:
-        """Start the tasks that a gang lacks, all of them or none."""
+        """Start the tasks that a gang lacks, all of them or none; return True if they started."""
         check, builder = self.check, self.check.builder
         groups = [group for group in job.each_group() if group.waiting]
         if len(groups) == 1 and self._of(groups[0].cls.index).sum() < job.lacks:
@@ -182,7 +182,7 @@ class _Room:
         return False
 
     def _start(self, tasks: Sequence[TaskRecord], windows: list[Window], end: float, begun: list[TaskRecord]) -> bool:
-        """Start tasks of one class on the machines where that costs least; return whether all have started."""
+        """Start tasks of one class on the cheapest machines; return True if all have started."""
         inventory, cls = self.cluster.inventory, tasks[0].group.cls
         most = self._most(cls, windows, end)
         at = np.flatnonzero(most)
@@ -210,7 +210,7 @@ class _Room:
         return all(window.spares(end, share, devices) for window in windows if window.row == row)
 
     def _book(self, task: TaskRecord, end: float, sign: int) -> None:
-        """Take what a task has from what there will be beside those for whom room is kept, or give it back."""
+        """Subtract a task's amounts from the room of the windows, or (sign -1) add them."""
         cls = task.group.cls
         share = self.cluster.inventory.device_share(cls.index)
         for window in self._windows:
@@ -218,7 +218,7 @@ class _Room:
                 window.book(end, asked(cls), share, task.devices, sign)
 
     def _most(self, cls: TaskClass, windows: list[Window], end: float) -> Ints:
-        """Return how many tasks of a class may start on each machine."""
+        """Return the number of tasks of a class that may start on each machine."""
         fits = self._of(cls.index)
         binding = [window for window in windows if end > window.until]
         if binding:
@@ -229,13 +229,13 @@ class _Room:
         return fits
 
     def _of(self, class_id: int) -> Ints:
-        """Return how many tasks of a class each machine has room for."""
+        """Return the number of tasks of a class that each machine has room for."""
         if class_id not in self._fits:
             self._fits[class_id] = self.check.builder.reservations.room([class_id], self._rows)[0]
         return self._fits[class_id]
 
     def _look(self, rows: Collection[int]) -> None:
-        """Look again at machines where tasks have started or stopped."""
+        """Update the room of machines where tasks have started or stopped."""
         if not rows:
             return
         inventory = self.cluster.inventory

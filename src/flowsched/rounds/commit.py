@@ -1,8 +1,8 @@
-"""Commit: deltas that belong together happen together, and those that events have overtaken do not.
+"""Commit: deltas that belong together happen together; deltas that events have overtaken do not happen.
 
-Rule: the runs that a commit begins are numbered in the order of its accepted deltas, once all of them have happened.  So
-the numbers follow from events and deltas alone.  How a round was found, and in which order units were tried, has no part
-in them, and a recovery that imposes the deltas of a record gives the same ones.
+Rule: the runs that a commit begins are numbered in the order of its accepted deltas, after all of them have happened.  So
+the numbers follow from events and deltas alone.  The search for the round, and the order in which units were tried, have
+no influence, and a recovery that imposes the deltas of a record gives the same numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def carry_out(
     graceful: bool = False,
     quotas: QuotaAccounts | None = None,
 ) -> Commit:
-    """Let a round happen, but for what events have overtaken; see `Scheduler.commit`.
+    """Commit a round, except for the parts that events have overtaken; see `Scheduler.commit`.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def carry_out(
     round : Round
     only : collection of hashable, optional
     graceful : bool
-        What stops holds its room, see `PreemptionCost.graceful`.
+        True if stopping runs hold their room, see `PreemptionCost.graceful`.
     quotas : QuotaAccounts, optional
-        What starts stays within them.
+        Starts stay within them.
     """
     known = _as_found(cluster, round) if only is None and quotas is None else None
     if known is not None:
@@ -53,7 +53,7 @@ def carry_out(
 def _carry_out_checked(
     cluster: Cluster, round: Round, only: Collection[Hashable] | None, graceful: bool, quotas: QuotaAccounts | None
 ) -> Commit:
-    """Let deltas happen unit by unit, each if it still can."""
+    """Apply deltas unit by unit, each if it is still possible."""
     if quotas is not None:
         quotas.look()
     # Starts of single tasks are units in this order; nearly always all of them can happen.
@@ -68,7 +68,7 @@ def _carry_out_checked(
         accepted.update(delta.task for delta in together)
         units = []
     progress = True
-    while units and progress:  # one that needs the room of another comes after it
+    while units and progress:  # a unit that needs the room of another comes after it
         tried = [(unit, happen(cluster, unit, round.now, round.turns, graceful, quotas)) for unit in units]
         refused = [(unit, why) for unit, why in tried if why is not None]
         conflicts = {delta.task: why for unit, why in refused for delta in unit}
@@ -80,24 +80,24 @@ def _carry_out_checked(
 
 
 def _as_found(cluster: Cluster, round: Round) -> Starts | None:
-    """Return the tasks that start, if each does so by itself, and nothing has happened since they did in the round's transaction."""
+    """Return the starts if all are single and nothing has happened since the round's transaction."""
     known = round._starts
     if known is None or known.gangs or known.moment != cluster.moment():
         return None
     inventory = cluster.inventory
     if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
-        return None  # what these say may have changed
+        return None  # their answers may have changed
     if inventory.affinity.fussy:
-        return None  # tasks that it limits start one by one
+        return None  # affinity: tasks start one by one
     if known.tasks:
         first, index = known.tasks[0], cluster.by_index
         if first.index >= len(index) or index[first.index] is not first:
-            return None  # it is a task of the cluster of which this one is a copy
+            return None  # the task belongs to a copy of the cluster
     return known
 
 
 def begun(cluster: Cluster, deltas: Sequence[Delta]) -> tuple[int, tuple[EndedRun, ...]]:
-    """Number the runs that deltas have begun; return the number of the first one, and the runs that deltas have ended."""
+    """Number the runs that deltas have begun; return the first number, and the runs that deltas have ended."""
     first = cluster.runs + 1
     cluster.runs, over = begin_runs(cluster.tasks, deltas, cluster.runs, KINDS)
     if not over:
@@ -116,7 +116,7 @@ def happen(
     graceful: bool = False,
     quotas: QuotaAccounts | None = None,
 ) -> Reason | None:
-    """Let deltas happen, all or none; return the reason if none.
+    """Apply deltas, all or none; return the reason if none.
 
     Parameters
     ----------
@@ -124,11 +124,11 @@ def happen(
     unit : sequence of Delta
     now : float
     turns : mapping of task to int, optional
-        Turns of the tasks when this was decided: if one has another turn by now, nothing happens.  None where the
-        deltas did happen once, so that only what is impossible is refused.
+        Turns of the tasks at the time of the decision: if one has changed since, nothing happens.  None if the deltas have
+        happened once, so that only impossible ones are refused.
     graceful : bool
     quotas : QuotaAccounts, optional
-        See `carry_out`; they have looked at all that happened before.
+        See `carry_out`; they are up to date.
     """
     transaction = Transaction(cluster, now)
     records = concerned(cluster.tasks, unit, turns, KINDS)
@@ -149,7 +149,7 @@ def happen(
         if lacking is not None:
             transaction.rollback()
             return _conflict("quota", lacking)
-        groups = [record.group for record in transaction.before]  # one that holds its room gets another
+        groups = [record.group for record in transaction.before]  # a task that holds its room gets another one
     for record in stopped:
         record.preempted = now
         place = transaction.before[record].place
@@ -161,12 +161,12 @@ def happen(
 
 
 def _start(transaction: Transaction, records: list[TaskRecord], delta: Place | Migrate, forced: bool) -> Reason | None:
-    """Start tasks of one group on one machine and the same devices; return the reason where one of them cannot."""
+    """Start tasks of one group on one machine and the same devices; return the reason if one of them cannot start."""
     inventory = transaction.cluster.inventory
     machine, cls = transaction.cluster.machines.get(delta.machine), records[0].group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
-    # A machine that welcomes any turn welcomes each.
+    # A machine that welcomes any turn welcomes each turn.
     if not (
         forced
         or inventory.welcomes(machine.row, cls)
@@ -191,12 +191,12 @@ def _start(transaction: Transaction, records: list[TaskRecord], delta: Place | M
 
 
 def _forbidden(inventory: Inventory, row: int, class_id: int, count: int) -> Reason | None:
-    """The reason where a constraint of the policy forbids so many tasks; an exception out of one is a refusal, too."""
+    """Return the reason if a constraint of the policy forbids `count` tasks; an exception from one is a refusal, too."""
     for limit in inventory.constraints:
         try:
             if limit.spare(row, class_id, count) < count:
                 return _conflict("constraint", limit.name)
-        except MemoryError:  # none of the constraint's doing
+        except MemoryError:  # not caused by the constraint
             raise
         except Exception as error:
             return _conflict("constraint", f"{limit.name}: {quoted(error)}")
@@ -204,9 +204,9 @@ def _forbidden(inventory: Inventory, row: int, class_id: int, count: int) -> Rea
 
 
 def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
-    """Return the deltas that belong together: a task or gang that starts, its victims, their victims, and so on.
+    """Return the deltas that belong together: a starting task or gang, its victims, their victims, and so on.
 
-    The victims of a task that starts in a later round are a unit of their own.
+    The victims of a task that starts in a later round are a separate unit.
     """
     followers: dict[Hashable, list[Delta]] = {}
     starting: dict[Hashable, list[Delta]] = {}

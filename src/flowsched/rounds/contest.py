@@ -1,8 +1,8 @@
-"""One machine to which the flow sends tasks of many classes: the few classes of which any can start there.
+"""Selection of the few classes that can start on one machine to which the flow sends tasks of many.
 
-In a full cluster the tasks of nearly all waiting classes fit on a machine where one task has ended, each by itself, and
-the flow sends them all there.  The rules of `flowsched.rounds.packing` let one of them start, and the others have no room
-then.  Which one that is follows from the first tasks in line, so the other classes need not be tried one by one.
+In a full cluster the tasks of nearly all waiting classes fit on a machine where one task has ended, each alone, and
+the flow sends them all there.  The rules of `flowsched.rounds.packing` start one of them, and the others then have no
+room.  The first tasks in line determine it, so the other classes need not be tried one by one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from flowsched.builder.scope import RoundScope
 __all__ = ["Contest", "contest"]
 
 _MANY = 8
-"""Fewer classes are tried one by one."""
+"""Number of classes below which all are tried one by one."""
 
 _FIRST = 2
-"""What `_pairs.contest` says of the class of the first task."""
+"""Result of `_pairs.contest` for the class of the first task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Contest:
     row : int
         The machine.
     kept : list of int
-        Classes to try: that of the first task in line, and those that find room beside it.
+        Classes to try: that of the first task in line, and those with room next to it.
     dropped : list of int
-        The others.
+        The other classes.
     """
 
     row: int
@@ -50,16 +50,16 @@ def contest(
     sent: Mapping[int, Sequence[tuple[int, int]]],
     preempts: Callable[[int], bool],
 ) -> Contest | None:
-    """Return which classes to try; None where that does not follow from the first tasks, so that all are to be tried.
+    """Return the classes to try; None if the first tasks do not determine them, so that all must be tried.
 
     Parameters
     ----------
     builder : Builder
     scope : RoundScope
     sent : mapping of int to sequence of (int, int)
-        By class, the machines to which the flow sends tasks, and how many.
+        Machines to which the flow sends tasks, and their numbers, by class.
     preempts : callable
-        Returns True if others may have to go for tasks of a priority.
+        Returns True if others may have to stop for tasks of a priority.
     """
     inventory, heads = builder.cluster.inventory, builder.heads
     if len(sent) < _MANY or inventory.rule is not None or inventory.constraints:
@@ -81,5 +81,5 @@ def contest(
     for class_id, how in zip(sent, tried, strict=True):
         (kept if how else dropped).append(class_id)
         if how == _FIRST and (inventory.affinity.heeds(class_id) or inventory.device_share(class_id)):
-            return None  # there may be no room for it after all
+            return None  # it may have no room after all
     return Contest(row, kept, dropped)

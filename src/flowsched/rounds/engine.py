@@ -1,13 +1,13 @@
-"""The engine of a scheduler: a cluster, the network that mirrors it, and the rounds that are decided by both.
+"""Engine of a scheduler: a cluster, the network that mirrors it, and rounds decided with both.
 
-An engine decides and lets decisions happen.  It neither guards its calls against each other nor writes anything down:
+An engine decides rounds and carries them out.  It neither guards its calls against each other nor writes a journal:
 `flowsched.scheduler.Durable` does both around it.
 
 Rules:
 
-* The network and its builder are a *mirror*: they hold nothing about the past that the cluster does not hold, but for
-  the choice among equally good flows.  After a round that raised an exception the mirror is built anew.
-* A mirror that came from a file is a cache.  Where a call fails on it, it is dropped, and the call is made once more.
+* The network and its builder are a *mirror*: apart from the choice among equally good flows, they hold no information
+  that the cluster does not hold.  After a round that raised an exception the mirror is built again.
+* A mirror from a file is a cache.  If a call on it fails, it is dropped, and the call is repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class State:
-    """All that later rounds depend on: the cluster, and its mirror.
+    """Everything that later rounds depend on: the cluster and its mirror.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class State:
 
 
 class RoundEngine:
-    """Decides rounds by min-cost flow.
+    """Engine that decides rounds by min-cost flow.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class RoundEngine:
     builder : Builder
     seed : int
     adapter : None
-        No adapter adds anything to the state; see `flowsched.journal.engine.Engine`.
+        An engine without an adapter; see `flowsched.journal.engine.Engine`.
     """
 
     adapter: None = None
@@ -84,7 +84,7 @@ class RoundEngine:
         self._begin_mirror(policy)
 
     def fresh(self) -> RoundEngine:
-        """Return an engine of the same policy, resources and seed, to which nothing has happened."""
+        """Return a new engine of the same policy, resources and seed, without any event."""
         return RoundEngine(self.policy, self.cluster.resources, self.seed)
 
     # -- the mirror ---------------------------------------------------------------------------------------------
@@ -96,14 +96,14 @@ class RoundEngine:
         self._stale = self._cached = False
 
     def _mirror(self) -> Builder:
-        """Return the builder; build the mirror anew after a round that raised an exception."""
+        """Return the builder; build the mirror again after a round that raised an exception."""
         if self._stale:
             self.cluster.everything()
             self._begin_mirror(self.builder.policy)
         return self.builder
 
     def _on_mirror(self, act: Callable[[], _T]) -> _T:
-        """Act on the mirror; where it came from a file and the act fails, drop it and act again."""
+        """Run a function on the mirror; if it fails on a mirror from a file, drop the mirror and run it again."""
         self.cluster.check_whole()
         self._mirror()
         if not self._cached:
@@ -120,7 +120,7 @@ class RoundEngine:
 
     @property
     def policy(self) -> Policy:
-        """The policy of the next round; one that cannot hold raises `FlowschedError` and changes nothing."""
+        """Policy of the next round; setting an invalid one raises `FlowschedError` and changes nothing."""
         return self.builder.policy
 
     @policy.setter
@@ -128,33 +128,33 @@ class RoundEngine:
         self._on_mirror(lambda: self.builder.replace_policy(policy))
 
     def state(self) -> State:
-        """Return the state, which is the engine's own and not a copy."""
+        """Return the state itself, not a copy."""
         self.cluster.check_whole()
         builder = self._mirror()
         return State(self.cluster, self.network, builder)
 
     def replace_state(self, state: State, cached: bool = False) -> None:
-        """Go on from another state, which is the engine's own from now on.
+        """Continue from another state, which the engine owns from now on.
 
         Parameters
         ----------
         state : State
         cached : bool
-            The mirror came from a file, and is dropped where it does not work.
+            True if the mirror comes from a file, and is dropped if it fails.
         """
         self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
         self.builder.attach(self.builder.policy)
         self._verdicts = Verdicts(self.builder)
         self._stale, self._cached = False, cached
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- events and rounds --------------------------------------------------------------------------------------
 
     def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
-        """Let events happen in their order; return the runs that they ended.  See `Cluster.apply`."""
+        """Apply events in their order; return the runs that they ended.  See `Cluster.apply`."""
         return self.cluster.apply(*events)
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        """Decide a round; True if the time limit had a part in it.  Nothing happens yet.
+        """Decide a round; also return True if the time limit affected it.  Nothing is carried out.
 
         After an exception the cluster is as before.
         """
@@ -171,21 +171,21 @@ class RoundEngine:
         return made
 
     def fail_round(self, now: float) -> None:
-        """Become what the engine is after a round that raised an exception; for recovery."""
+        """Put the engine into the state after a round that raised an exception; for recovery."""
         self.cluster.date(now)
         self.cluster.forget_tries(self.cluster.turn)
         self._stale = True
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        """Let a round happen; see `Scheduler.commit`."""
+        """Carry out a round; see `Scheduler.commit`."""
         quotas = None if self.builder.policy.quotas is None else self._mirror().quotas
         done = carry_out(self.cluster, round, only, self._graceful, quotas)
-        if type(round.shares) is ShareReport:  # `isinstance` asks the abstract class, in every commit
+        if type(round.shares) is ShareReport:  # `isinstance` calls the abstract class, in every commit
             self._book(round.shares, done.accepted)
         return done
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let the deltas happen that a commit of this round had, all or none; False if they cannot.  For recovery."""
+        """Carry out the deltas that a commit of this round had, all or none; return False if they are impossible.  For recovery."""
         if happen(self.cluster, deltas, round.now, graceful=self._graceful) is not None:
             return False
         begun(self.cluster, deltas)
@@ -199,19 +199,19 @@ class RoundEngine:
         return preemption is not None and preemption.graceful
 
     def _book(self, shares: ShareReport, deltas: Sequence[Delta]) -> None:
-        """Tell share providers that keep accounts which tasks started, and which stopped."""
+        """Report the started and stopped tasks to share providers that keep accounts."""
         started = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Place))
         stopped = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Preempt))
         shares.book(started, stopped)
 
-    # -- questions ----------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
         """Explain why a task waits, or why it is not on a machine; see `Scheduler.explain`."""
         return self._on_mirror(lambda: self._verdicts.explain(task, machine))
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Most tasks that the flow may send to each machine without victims, shape (classes, rows).
+        """Return the largest number of tasks that the flow may send to each machine without victims, shape (classes, rows).
 
         Parameters
         ----------
@@ -226,6 +226,6 @@ class RoundEngine:
         return self.builder.left_out
 
     def invalidate(self, classes: Collection[int]) -> None:
-        """Look at every machine again for these classes (by index): the fit rule's answers have changed."""
+        """Check every machine again for these classes (by index), since the fit rule's answers have changed."""
         if not self._stale:
             self.builder.invalidate(list(classes))

@@ -1,8 +1,8 @@
-"""The order in which proposals are tried under shares: progressive filling, the claimant on the lowest rung first.
+"""Order in which proposals are tried under shares: progressive filling, the claimant on the lowest rung first.
 
-What is guaranteed, the least of a share, and the rest are a ladder of three rungs.
+The guarantee, the least of a share, and the rest are a ladder of three rungs.
 
-Machines are limited by several resources, an arc by one whole number.  So for tasks of different classes a flow may
+Several resources limit a machine, but a single number limits an arc.  So for tasks of different classes a flow may
 propose more than fits together, and the order in which they are tried decides which start.
 """
 
@@ -22,9 +22,9 @@ __all__ = ["Route", "progressive_fill", "route_of"]
 
 
 class Route(deque[tuple[int, int]]):
-    """Machines, by row, that tasks of a class are sent to, in order, each with the number of tasks that it is to take.
+    """Machines, by row, to which tasks of a class are sent, in order, each with its number of tasks.
 
-    A machine that has been tried is gone from the left.
+    Tried machines are removed from the left.
     """
 
 
@@ -40,7 +40,7 @@ class _Item:
 
 
 def route_of(proposal: ClassFlow) -> Route:
-    """Return the route of tasks of a class that need not be near their data."""
+    """Return the route of tasks of a class that need not be near data."""
     return Route(chain(proposal.rows, ((row, 1) for row in proposal.displacing)))
 
 
@@ -50,20 +50,20 @@ def progressive_fill(
     positions: LadderPosition,
     start: Callable[[Sequence[TaskRecord], Route], int],
 ) -> None:
-    """Start tasks by priority, then those of the lowest claimant first, then as the proposals are ordered.
+    """Start tasks by priority, then those of the lowest claimant first, then in the order of the proposals.
 
-    If a task finds no room where it was sent and its class has some elsewhere, the others have to wait for what the
-    flow proposes next.
+    If a task finds no room on its route and its class has some elsewhere, the others wait for the next proposal of the
+    flow.
 
     Parameters
     ----------
     proposals : sequence of ClassFlow
     offered : sequence of int
-        Most tasks of the class of each proposal that the flow could have sent.
+        Largest number of tasks of the class of each proposal that the flow could have sent.
     positions : LadderPosition
         Counts the tasks that start.
     start : callable
-        Starts as many of some tasks as it can along a route, the first ones, and returns their number.
+        Starts the given tasks along a route in their order, as many as fit, and returns their number.
     """
     queues: dict[int, deque[_Item]] = {}
     elsewhere: list[bool] = []

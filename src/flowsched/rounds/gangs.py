@@ -1,28 +1,28 @@
-"""Gangs: jobs that run at least so many tasks at the same time, or none (`Job.gang`).
+"""Gangs: jobs of which at least a given number of tasks run at the same time, or none (`Job.gang`).
 
-The flow sees single tasks, so what it proposes for a gang may fall short.  Then the round is taken back and decided
-again: first with the gangs that fell short treated as the oldest of their priority (the price that a gang may cost),
-at last without them, so that others get their room in the same round.  Nothing is left of an attempt that failed,
-evictions included.
+The flow sees single tasks, so a gang may get fewer than it needs.  Then the round is taken back and decided again:
+first with the gangs that fell short treated as the oldest of their priority (the highest price that a gang may cost),
+and finally without them, so that others get their room in the same round.  A failed attempt leaves no trace, evictions
+included.
 
-A gang is left out before anything is tried, too, if its claimant's quota does not hold it, though worse tasks stop.
+A gang is also left out before any attempt if its claimant's quota is too small for it even after worse tasks have stopped.
 
-Of several gangs in each other's way, the better half goes on at a time; gangs that stood aside for one that then
-falls short even alone come back.  A gang is better by priority, then by age: urged for want of the last of its
-places, a gang would otherwise overtake the older ones, round after round.
+If several gangs are in each other's way, the better half goes on at a time.  Gangs that were set aside for a gang that
+then falls short even alone come back.  A gang is better by priority, then by age.  Otherwise a gang that is urged
+because it lacks its last places would overtake the older ones, round after round.
 
-A gang that fell short is left out of the rounds that follow, until there are news: an event, a commit, another
-policy, or something that time alone brings.  Two kinds of gangs are left out before anything is tried: those for
-which even the empty cluster is too small, and those that lack tasks.  When a gang has fallen short, all gangs are
-left out for which there is too little room now, where no other task may make some.
+A gang that fell short is left out of the next rounds until something changes: an event, a commit, another
+policy, or an effect of time alone.  Two kinds of gangs are left out before any attempt: gangs for which even the empty
+cluster is too small, and gangs that lack tasks.  When a gang has fallen short, all gangs with too little room now are
+left out, unless other tasks may make room.
 
-At last gangs start that the flow could not: on room that is kept for them, and as backfill (`flowsched.rounds.backfill`).
+At the end, gangs start that the flow could not start: in room kept for them, and as backfill (`flowsched.rounds.backfill`).
 
 A running gang that others push below its size stops as a whole.
 
-The attempts end: each one urges gangs that were not urged, lets some stand aside, or leaves one out for good, and
-only then do those come back that stood aside.  The last step ends, too: some tasks of a stopped gang can only come
-back when the tasks that pushed them out have to go for still better ones.
+The attempts end.  Each one urges gangs that were not urged, sets some aside, or leaves one out for good, and only then
+do the gangs that were set aside come back.  The last step ends, too: some tasks of a stopped gang can only come
+back when the tasks that displaced them stop for still better ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Gangs", "gangs_of"]
 
 
 def gangs_of(check: AdmissionCheck) -> Gangs | None:
-    """Return the gangs of a round; None if there are none."""
+    """Return the gangs of a round, None without any."""
     builder = check.builder
     if builder.gang_groups or builder.left_out:
         return Gangs(check)
@@ -69,7 +69,7 @@ class Gangs:
         if not builder.gangs():
             return
         suitability = builder.cluster.inventory.suitability
-        if builder.cluster.inventory.rule is None:  # by which more may fit than tasks ask for
+        if builder.cluster.inventory.rule is None:  # a rule may admit more than the demands
             self._leave_out_where_short(
                 lambda group: suitability.most(group.cls.index) - group.tasks + len(group.waiting)
             )
@@ -78,21 +78,21 @@ class Gangs:
             self._leave_out_where_short(quotas.most_instead if stops else quotas.most)
 
     def _leave_out_where_short(self, room: Callable[[Group], int]) -> None:
-        """Leave out gangs with too little room in any case: to try a queue of them would slow every round down."""
+        """Leave out gangs with too little room in any case, since trying a queue of them would slow down every round."""
         for job in self.builder.gangs():
             most = sum(group.tasks - max(len(group.waiting) - max(room(group), 0), 0) for group in _groups(job))
             if most < job.gang_size and job not in self.out:
                 self.out[job] = None
-                self._leave_out(job, until_news=True)
+                self._leave_out(job, until_change=True)
 
-    def _leave_out(self, job: JobRecord, until_news: bool) -> None:
+    def _leave_out(self, job: JobRecord, until_change: bool) -> None:
         if self.builder.policy.fairness is not None and self._looked and job not in self._aside:
             self.note_bounds(job)
         for group in _groups(job):
-            self.scope.leave_out(group, until_news)
+            self.scope.leave_out(group, until_change)
 
     def note_bounds(self, job: JobRecord) -> None:
-        """Remember what the shares let run of a gang that claims its part, see `Builder.entitles`."""
+        """Record the number of tasks of a claiming gang that the shares let run, see `Builder.entitles`."""
         self.builder.reservations.entitled[job] = self.builder.shares.bounds(job)
 
     def settled(self, late: bool) -> bool:
@@ -117,8 +117,8 @@ class Gangs:
                 return True
             self._give_way(short, whole)
             return False
-        for job in self._aside:  # until then it would be the same again
-            self._leave_out(job, until_news=True)
+        for job in self._aside:  # until then the result would be the same
+            self._leave_out(job, until_change=True)
         broken = [job for job in touched if self._victims(job) and 0 < job.running < job.gang_size]
         for job in broken:
             self._stop(job)
@@ -129,7 +129,7 @@ class Gangs:
         return any(task.place is not None and task in before and before[task].place is None for task in job.tasks)
 
     def _overtaken(self, job: JobRecord, whole: list[JobRecord]) -> bool:
-        """Return True if a gang gets nothing while one of worse standing starts."""
+        """Return True if a gang gets nothing while a gang of worse standing starts."""
         waits = job not in self.out and job.running < job.gang_size
         return waits and any(_standing(other) > _standing(job) for other in whole)
 
@@ -137,11 +137,11 @@ class Gangs:
         return [task for task in job.tasks if task in self.check.evicted_for and task.place is None]
 
     def _give_way(self, short: list[JobRecord], whole: list[JobRecord]) -> None:
-        """Urge gangs not yet urged; else let the worse half of them stand aside, and leave out one that is alone.
+        """Urge gangs not yet urged; otherwise set aside the worse half of them, and leave out a single one.
 
-        A gang that started whole has no part in that if its standing is better, but an urged one must not overtake it.
+        A whole gang of better standing is not affected, but an urged one must not overtake it.
         """
-        if not self._looked:  # at what there is before the round
+        if not self._looked:  # at the room before the round
             self._looked = True
             self._leave_out_where_short(self._room_now())
         short = [job for job in short if job not in self.out]
@@ -159,7 +159,7 @@ class Gangs:
         alone = len(short) == 1
         for job in short[len(short) // 2 :]:
             self.out[job] = None
-            self._leave_out(job, until_news=alone)
+            self._leave_out(job, until_change=alone)
         if not alone:
             self._aside.update(dict.fromkeys(short[len(short) // 2 :]))
             return
@@ -170,7 +170,7 @@ class Gangs:
         self._aside.clear()
 
     def _room_now(self) -> Callable[[Group], int]:
-        """Return a function: the tasks of a group that could start if no other did; all where others may make room."""
+        """Return a function: the tasks of a group that can start if no others do; all of them if others may make room."""
         cluster, policy = self.check.cluster, self.builder.policy
         worst = cluster.inventory.worst_running() if policy.preemption is not None else None
         reclaims = policy.fairness is not None and policy.fairness.reclaim
@@ -187,7 +187,7 @@ class Gangs:
         return room
 
     def _stop(self, job: JobRecord) -> None:
-        """Stop the rest of a gang that was pushed below its size, for the same task."""
+        """Stop the rest of a gang that was displaced below its size, for the same task."""
         self.out[job] = None
         cause = self.check.evicted_for[self._victims(job)[0]]
         for task in list(job.tasks):
@@ -198,7 +198,7 @@ class Gangs:
 
 
 def _standing(job: JobRecord) -> tuple[int, int]:
-    """Return priority and age: the less, the better."""
+    """Return priority and age; lower values are better."""
     return job.job.priority, min(task.turn for task in job.tasks)
 
 

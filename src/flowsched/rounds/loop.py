@@ -1,4 +1,4 @@
-"""The loop of a round: update the network, optimise it, check its flow, and repeat until flow and check agree.
+"""Loop of a round: update the network, optimise it, check its flow, and repeat until flow and check agree.
 
 ::
 
@@ -6,21 +6,22 @@
                     ^                                                 |
                     `---- an arc is closed or opened, a task starts <-'
 
-The loop of `_settle` ends.  Every pass that is followed by another one makes progress of one of four kinds:
+The loop of `_settle` ends.  Every pass that another one follows makes progress of one of four kinds:
 
-1. A task starts.  That happens finitely often.  A start without eviction leaves fewer tasks waiting.  A start with
+1. A task starts.  There are finitely many starts.  A start without eviction leaves fewer tasks waiting.  A start with
    evictions makes the list of running tasks, best priorities first, strictly better.  A start for another claimant's
-   share (`reclaim`) lowers the number of tasks that claimants lack of theirs.
+   share (`reclaim`) lowers the number of tasks that claimants lack of their shares.
 2. An arc is closed because the flow overrated it: its machine filled up, no task there may be evicted, or its claimant
-   runs more than it may.  Its capacity falls to the true one or, for the rest of the round, to none.  There are
-   finitely many arcs, and none opens again without (1).  With quotas, the arc of a group lets no more start than is left for
-   it alone.  So of what a claimant's groups propose together, at least one task is tried: it starts, or its machine refuses.
-   More is left of a quota only when a task stops, which is a part of (1), or is withheld for the rest of the round.
-3. Arcs for making room are opened, at machines that have not refused in this round.  A pass after which such arcs were
-   not used is not followed by another offer.
-4. A claimant stands aside for the rest of the round, where shares are granted in steps.  There are finitely many
-   claimants, and another step is granted without (4) only after (1) or (2).  In the steps at the end, which deal what is
-   left, only (1) counts, and no task stops for another one.
+   exceeds its share.  Its capacity falls to the true one or, for the rest of the round, to none.  There are
+   finitely many arcs, and none opens again without (1).  With quotas, the arc of a group lets no more tasks start than
+   its own rest allows.  So at least one of the tasks that a claimant's groups propose together is tried: it starts, or
+   its machine refuses.  The rest of a quota grows only when a task stops, which is a part of (1), or is withheld for the
+   rest of the round.
+3. Arcs for making room are opened, at machines that have not refused in this round.  After a pass that did not use
+   them, none are offered.
+4. A claimant is set aside for the rest of the round, where shares are granted in steps.  There are finitely many
+   claimants, and another step is granted without (4) only after (1) or (2).  In the steps at the end, which distribute
+   the remaining room, only (1) counts, and no task stops for another one.
 
 The loop over gangs around it ends as well: see `flowsched.rounds.gangs`.
 """
@@ -73,7 +74,7 @@ class _Clock:
         self.deadline = deadline
 
     def run(self, batch: NetworkBatch, start: float) -> bool:
-        """Optimise within the time that is left; False without any flow."""
+        """Optimise within the remaining time; return False without any flow."""
         limited = self.deadline != inf
         self.solves += 1
         try:
@@ -90,25 +91,25 @@ class _Clock:
 
 
 def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | None) -> tuple[Round, bool]:
-    """Decide a round; the cluster is afterwards as before.
+    """Decide a round; afterwards the cluster is as before.
 
-    After an exception the builder and its network are to be built anew.  `Cluster.midway` then tells whether the
-    exception came in the middle of a move, so that the cluster is lost as well.
+    After an exception the builder and its network must be built again.  `Cluster.midway` is then True if the exception came
+    in the middle of a move, so that the cluster is lost as well.
 
     Parameters
     ----------
     builder : Builder
     verdicts : Verdicts
-        Of the same builder.
+        Belongs to the same builder.
     now : float
     time_limit : float or None
-        Seconds of computing.
+        Limit of computing time in seconds.
 
     Returns
     -------
     round : Round
     timed : bool
-        True if the time limit had a part in the round, so that it cannot be made again from the same events.
+        True if the time limit affected the round, so that the same events may give another one.
     """
     if len(builder.cluster.touched) < MANY:
         return _make(builder, verdicts, now, time_limit)
@@ -119,7 +120,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
 def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | None) -> tuple[Round, bool]:
     start = time.perf_counter()
     cluster = builder.cluster
-    cluster.date(now)  # first, so that it holds whatever becomes of the round
+    cluster.date(now)  # first, so that it is kept whatever the result of the round is
     clock = _Clock(inf if time_limit is None else start + time_limit)
     transaction, turn = Transaction(cluster, now), cluster.turn
     changes, terms = builder.batch.count, builder.reservations.terms()
@@ -141,8 +142,8 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                 starts, stops = outcome(check)
                 shares = None
                 if builder.shares.fairness is not None or builder.shares.limit:
-                    told = builder.shares.report([task.group.job for task in transaction.before])
-                    shares = None if told is None else ShareReport(*told)
+                    report = builder.shares.report([task.group.job for task in transaction.before])
+                    shares = None if report is None else ShareReport(*report)
                 out = () if gangs is None else gangs.out
                 waiting = verdicts.waiting(had_room, clock.late, out, withheld, partial(_taken, cluster, starts, stops))
             finally:
@@ -167,7 +168,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
 
 
 def _taken(cluster: Cluster, starts: Starts, stops: Stops | None) -> list[int]:
-    """Return the rows where tasks have started, those that have moved there included."""
+    """Return the rows where tasks have started, also by migration."""
     machines = dict.fromkeys(starts.machines)
     if stops is not None:
         machines.update(dict.fromkeys(to for _, to in stops.migrations.values()))
@@ -182,7 +183,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
     scope.settle()
     while True:
         start = time.perf_counter()
-        builder.update(cluster.changes(), scope)  # `make_round` has told the time
+        builder.update(cluster.changes(), scope)  # `make_round` has set the time
         if builder.waiting:
             had_room.update(builder.classes.with_room(builder.waiting))
         updated = time.perf_counter()
@@ -195,9 +196,9 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         if scope.evictions.offers:
             scope.evictions.withdraw()
         if not (again or clock.late or cluster.waiting or builder.policy.fairness is not None):
-            return had_room  # there is nothing left to start
+            return had_room  # no task is left to start
         again = again or (not clock.late and exchange(check))
-        # Room that was offered at a price and that no task took is not offered twice.
+        # Room that was offered at a price and not taken is not offered twice.
         offered = not (again or offered or clock.late) and make_way(check)
         if not (again or offered or clock.late):
             again, proposed = scope.grant_more(proposed), False

@@ -1,10 +1,10 @@
 """Counts and times of a scheduler's calls, and one line per round in the log "flowsched".
 
-A call adds a few numbers here.  What takes longer, such as tasks by the reason why they wait, is worked out when it is
-asked for.
+A call adds a few numbers here.  Results that take longer, such as tasks by the reason for their wait, are worked out on
+request.
 
-Rule: reading changes nothing that a round goes by, and needs no guard.  So any thread may ask at any time, also in the
-middle of a call.  A number is then the one before or after that call.
+Rule: reading changes nothing that a round depends on, and needs no guard.  So any thread may read at any time, also
+during a call.  A number is then the one before or after that call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Metrics = dict[str, float | dict[str, float]]
 """Numbers by name; numbers by label where a metric has one."""
 
 RoundHook = Callable[[Round], object]
-"""Called with every round that `schedule` returns, before it returns."""
+"""Function that is called with every round of `schedule`, before `schedule` returns."""
 
 LOGGER = logging.getLogger("flowsched")
 LOGGER.addHandler(logging.NullHandler())
@@ -51,12 +51,12 @@ class Metric:
     Parameters
     ----------
     name : str
-        Key in what `Scheduler.metrics` returns.  A counter ends with ``_total``; a time or size has its unit in it.
+        Key in the result of `Scheduler.metrics`.  A counter ends with ``_total``; the name of a time or size has its unit.
     kind : {"counter", "gauge", "histogram"}
     help : str
         Meaning, in a sentence.
     label : str
-        Name of the label where there are several numbers; empty for one.
+        Name of the label of several numbers; empty for a single number.
     """
 
     name: str
@@ -69,7 +69,7 @@ METRICS = (
     Metric("rounds_total", "counter", "Rounds decided."),
     Metric("rounds_failed_total", "counter", "Rounds that raised an exception."),
     Metric("events_total", "counter", "Events that have happened to the cluster, those before a recovery included."),
-    Metric("events_stale_total", "counter", "Events among them that told of a run that was over, and changed nothing."),
+    Metric("events_stale_total", "counter", "Events among them about a former run, which changed nothing."),
     Metric("placements_total", "counter", "Tasks started by commits."),
     Metric("preemptions_total", "counter", "Tasks stopped by commits."),
     Metric("migrations_total", "counter", "Tasks moved by commits."),
@@ -95,7 +95,7 @@ METRICS = (
 
 
 class Meter:
-    """Counts of one scheduler since it was made.
+    """Counts of one scheduler since its creation.
 
     Attributes
     ----------
@@ -112,9 +112,9 @@ class Meter:
         self._update = self._solve = self._read = self._seconds = 0.0
         self._stats = RoundStats(0, 0, 0, 0, 0.0, 0.0, 0.0)
         self._last = 0.0, 0.0
-        """Seconds of the last round, and of the journal since the one before."""
+        """Seconds of the last round, and of the journal since the round before."""
         self._slower = [0] * len(_LABELS)
-        """Rounds by the first bound that they do not exceed."""
+        """Number of rounds by the first bound that they do not exceed."""
         self._waiting: Mapping[Hashable, Reason] = {}
 
     def round(self, round: Round, seconds: float, journal_seconds: float) -> None:
@@ -143,7 +143,7 @@ class Meter:
             last = stats.seconds_update, stats.seconds_solve, stats.seconds_read, self._last[1]
             moves = len(round.placements), len(round.preemptions), len(round.migrations), len(round.waiting)
             sizes = stats.nodes, stats.arcs, stats.changes, stats.solves, stats.gap
-            with suppress(Exception):  # of a handler of the caller's
+            with suppress(Exception):  # an error in a handler of the caller
                 LOGGER.debug(_LINE, round.now, seconds, *last, *moves, *sizes)
 
     def commit(self, round: Round, done: Commit) -> None:
@@ -159,7 +159,7 @@ class Meter:
         self._refused += len(done.conflicts)
 
     def call(self, hooks: Iterable[RoundHook], round: Round) -> None:
-        """Call hooks with a round; what they raise is counted and logged, and ends nothing."""
+        """Call hooks with a round; their exceptions are counted and logged, and have no other effect."""
         for hook in hooks:
             try:
                 hook(round)

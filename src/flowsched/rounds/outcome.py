@@ -1,4 +1,4 @@
-"""The outcome of a round as values: what its transaction has changed."""
+"""Outcome of a round as values: the changes of its transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Stops", "outcome", "round_of"]
 
 @dataclass(slots=True)
 class Stops:
-    """Tasks that stop or migrate in a round, as they are collected.
+    """Collected stops and migrations of a round.
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class Stops:
         See `Round`.
     preempts, migrates : list of Delta
     turns : dict of task to int
-        Before the round.
+        Turns before the round.
     devices : dict of task to tuple of int
-        Of those that migrate.
+        Devices of the migrating tasks.
     """
 
     preemptions: dict[Hashable, Preemption] = field(default_factory=dict)
@@ -50,20 +50,20 @@ class Stops:
 
 
 def outcome(check: AdmissionCheck) -> tuple[Starts, Stops | None]:
-    """Collect the tasks that start, and those that stop or move if there are any, if the transaction becomes real."""
+    """Collect the starts, and the stops and moves if there are any, of the transaction."""
     starts = Starts()
     others = moved(check.transaction.before, check.cluster.by_row, starts)
     return starts, _stops(check, others) if others else None
 
 
 def _stops(check: AdmissionCheck, tasks: Sequence[TaskRecord]) -> Stops:
-    """Collect the tasks that stop and move."""
+    """Collect the stops and moves."""
     policy, by_row, before = check.builder.policy, check.cluster.by_row, check.transaction.before
     price = policy.preemption.price if policy.preemption else 0.0
     found = Stops()
     for task in tasks:
         was = before[task].place
-        assert was is not None, "it ran before, or it would have started"
+        assert was is not None, "it ran before"
         old, cause = by_row[was.row].id, check.evicted_for[task].id
         found.turns[task.id] = before[task].turn
         if task.row < 0:
@@ -87,17 +87,17 @@ def round_of(
     again_at: float,
     moment: Moment,
 ) -> Round:
-    """Return all of it as one value."""
+    """Return the whole outcome as one value."""
     starts.moment = moment
-    told: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "now": now, "placements": starts.placements, "preemptions": {}, "migrations": {}, "waiting": waiting,
         "stats": stats, "shares": shares, "gangs": starts.gangs, "again_at": again_at,
     }  # fmt: skip
     if stops is None:
-        told["_starts"] = starts
+        attributes["_starts"] = starts
     else:
-        told["preemptions"], told["migrations"] = stops.preemptions, stops.migrations
-        told["deltas"] = (*stops.preempts, *stops.migrates, *starts.deltas())
-        told["devices"] = {**starts.devices_of(), **stops.devices}
-        told["turns"] = {**starts.turns_of(), **stops.turns}
-    return frozen(Round, told)
+        attributes["preemptions"], attributes["migrations"] = stops.preemptions, stops.migrations
+        attributes["deltas"] = (*stops.preempts, *stops.migrates, *starts.deltas())
+        attributes["devices"] = {**starts.devices_of(), **stops.devices}
+        attributes["turns"] = {**starts.turns_of(), **stops.turns}
+    return frozen(Round, attributes)

@@ -1,21 +1,21 @@
-"""The order in which tasks of one priority and age start on the machines that the flow proposes for them.
+"""Order in which tasks of one priority and age start on the machines that the flow proposes for them.
 
-A flow may propose more for one machine than fits together, since an arc is one whole number and a machine has several
-resources.  Such a machine is *contested*.  If there is room for all that is proposed, seen as a whole, the largest tasks
-go first, since they find room in the fewest places.  If there is not, some must wait whatever is done, and the contested
+A flow may propose more for one machine than fits together, since an arc has one number and a machine several
+resources.  Such a machine is *contested*.  If the total room suffices for all proposals, the largest tasks go first,
+since they find room in the fewest places.  If it does not, some must wait in any case, and the contested
 machines are filled task by task:
 
-1. Tasks are in line by arrival.  Of those that came at the same time, the one whose job came first is ahead, then the
+1. Tasks are in line by arrival.  Of tasks that came at the same time, the one whose job came first is ahead, then the
    largest.  So the order of tasks in an event does not matter.
-2. The first in line that finds room chooses its machine, of the contested ones that the flow proposes for its class: the
-   one where it leaves most of the resource of which it leaves least.
-3. The first task of a machine is the one that chose it.  Each further task is, of the few first in line that fit there,
-   the one that leaves most of the resource of which it leaves least.  Of those that leave as much of it, it is the one
-   that leaves least of the resource of which it leaves most.
+2. The first in line that finds room chooses a contested machine that the flow proposes for its class: the machine where
+   the scarcest remaining resource is largest.
+3. The first task of a machine is the one that chose it.  Each further task is one of the few first in line that fit there:
+   the one that leaves most of the scarcest resource.  In case of a tie it is the one that leaves least of the most
+   plentiful resource.
 
-What is left is measured in parts of the machine.  The resource of which least is left decides, since the machine is
-full without it, however much is left of the others.  Where it does not tell tasks apart, the more even room is better:
-memory without a core, say, serves no further task.  Other measures are in Panigrahy et al., "Heuristics for Vector Bin
+The rest is measured in parts of the machine.  The scarcest resource decides, since the machine is full without it,
+whatever the rest of the others.  If it does not distinguish tasks, the more even room is better: memory without a core,
+for example, serves no further task.  Other measures are in Panigrahy et al., "Heuristics for Vector Bin
 Packing", 2011.
 """
 
@@ -42,28 +42,28 @@ __all__ = ["Refuse", "fill", "start_all"]
 Ints = NDArray[np.int64]
 
 _CHOICE = 8
-"""Number of tasks, of different classes, of which the one that leaves the best room (3.) is next.
+"""Number of tasks of different classes from which the next one is chosen (rule 3).
 
-A small number keeps to the order of arrival, a great one starts more tasks.
+A small number keeps to the order of arrival, a large one starts more tasks.
 """
 
 Start = Callable[[Sequence[TaskRecord], int], int]
-"""Starts as many of some tasks as it can on a machine, the first ones, and returns their number."""
+"""Function that starts the given tasks on a machine in their order, as many as fit, and returns their number."""
 
 StartRows = Callable[[list[TaskRecord], list[tuple[int, int]], int], int]
-"""Starts tasks from a position on, on machine after machine: as many as it can of so many each.  Returns the position of
-the first one that is left."""
+"""Function that starts tasks from a position on, at most the given number on each machine in turn.  It returns the
+position of the first remaining task."""
 
 StartApart = Callable[[list[TaskRecord], list[tuple[int, int]]], None]
-"""Starts tasks, so many on each machine in their order; those that one refuses go to no other."""
+"""Function that starts the given number of tasks on each machine; a task that one refuses goes to no other."""
 
 Refuse = Callable[[Sequence[int], int], None]
-"""Refuses tasks of classes (by index) at a machine that has too little room for them."""
+"""Function that refuses tasks of classes (by index) at a machine with too little room for them."""
 
 
 @dataclass(slots=True)
 class _Queue:
-    """Tasks of one class that are to start, the oldest first; those in front of `first` are out."""
+    """Tasks of one class that are to start, the oldest first; tasks before `first` are done."""
 
     proposal: ClassFlow
     tasks: list[TaskRecord]
@@ -82,9 +82,9 @@ class _Queue:
 
     @property
     def standing(self) -> tuple[Any, ...]:
-        """Orders the queue among others: by arrival of its first task, and what came at the same time by job and size.
+        """Sort key among queues: arrival of the first task, then job and size.
 
-        By the last task once there is no other.
+        The last task decides once the queue is empty.
         """
         if self._standing is None:
             task, of = self.tasks[self.first if self.first < len(self.tasks) else -1], self.proposal
@@ -92,12 +92,12 @@ class _Queue:
         return self._standing
 
     def pop(self, count: int) -> None:
-        """Take the first tasks away."""
+        """Remove the first tasks."""
         self._standing = None
         self.first += count
 
     def start(self, rows: list[tuple[int, int]], start_rows: StartRows) -> None:
-        """Start the first tasks, so many on each machine."""
+        """Start the first tasks, with the given number on each machine."""
         self.pop(start_rows(self.tasks, rows, self.first) - self.first)
 
 
@@ -109,7 +109,7 @@ class _Offer:
     units: int
 
     def start(self, row: int, most: int, start: Start) -> None:
-        """Start some of them; the offer is over where one is refused."""
+        """Start up to `most` of the tasks; a refusal ends the offer."""
         first = self.queue.first
         some = self.queue.tasks[first : first + min(most, self.units)]
         done = start(some, row)
@@ -141,7 +141,7 @@ def fill(
     start_apart : callable
         See `StartApart`.
     preempts : callable or None
-        Returns True if tasks of worse priority may have to go for these.  None where these and others, which are refused,
+        Returns True if tasks of worse priority may have to stop for these.  None if these and others, which are refused,
         contest one machine.
     refuse : callable, optional
         See `Refuse`.
@@ -170,7 +170,7 @@ def fill(
     for queue, there in queues:
         own = [sent for sent in there if sent[0] not in contested] if contested else there
         if len(own) == 1 and own[0][1] == len(queue.tasks) and not queue.proposal.displacing:
-            apart += queue.tasks  # there is no other machine for them
+            apart += queue.tasks  # no other machine remains for them
             where += own
             continue
         if where:
@@ -187,7 +187,7 @@ def fill(
 
 
 def start_all(proposal: ClassFlow, start_rows: StartRows) -> None:
-    """Start the tasks of a proposal, none of them near their data, on the machines in their order."""
+    """Start the tasks of a proposal, none of them near data, on the machines in their order."""
     rows = proposal.rows
     if proposal.displacing:
         rows = [*rows, *((row, 1) for row in proposal.displacing)]
@@ -195,7 +195,7 @@ def start_all(proposal: ClassFlow, start_rows: StartRows) -> None:
 
 
 def _tasks_of(groups: Sequence[tuple[Group, int]], taken: Mapping[int, int] = MappingProxyType({})) -> list[TaskRecord]:
-    """Return so many waiting tasks of each group by arrival, behind those of the group (by serial) that are taken."""
+    """Return `units` waiting tasks of each group by arrival, after those of the group (by serial) that are taken."""
     if len(groups) == 1 and not taken:
         ((group, units),) = groups
         return [group.waiting[0]] if units == 1 else group.waiting[:units]
@@ -230,9 +230,9 @@ def _contested(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], inventory
 
 
 def _scarce(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], classes: ClassArcs, preempts: bool) -> bool:
-    """Return True if all that is proposed asks for more of a resource than is free where any of it has room.
+    """Return True if the proposals together need more of a resource than is free where any of them has room.
 
-    What tasks of worse priority have counts as free where these may have to go.
+    Amounts of tasks of worse priority count as free if these may have to stop.
     """
     inventory = classes.cluster.inventory
     units: dict[int, int] = {}
@@ -246,7 +246,7 @@ def _scarce(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], classes: Cla
         worse = running[inventory.priority[running] > inventory.priority[index].min()]
         asked = asked - inventory.demand[worse].sum(axis=0)
     free = inventory.free[: inventory.rows]
-    # Few machines have that much where much waits, and no others have room.
+    # Few machines have room for so large a demand, and others have none.
     known = inventory.rule is None and classes.cursors(index).min() == inventory.clock
     if known and (asked > _pairs.spacious(inventory, demand.min(axis=0))).any():
         return True
@@ -254,22 +254,22 @@ def _scarce(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], classes: Cla
 
 
 class _Rooms:
-    """Rooms that the first task of each offer would leave.
+    """Room that the first task of each offer would leave.
 
-    A start changes the rooms of its machine, and no others.
+    A start changes the room of its machine only.
 
     Attributes
     ----------
     offers : list of _Offer
     rows : list of int
-        Their machines.
+        Machine of each offer.
     at_row : dict of int to list of int
-        By machine, the offers that may start a task; none is empty.
+        Offers that may start a task, by machine; none is empty.
     least : ndarray of float64
-        Part of the machine that is left of the resource of which least is left; negative where the task may not start.
+        Remaining part of the scarcest resource of the machine; negative where the task may not start.
     low, most : ndarray of float64
-        Parts that are left of the resources of which least and most is left.  Where a rule lets tasks take more than is
-        there, `low` is negative and `least` is 0; otherwise they are equal.
+        Remaining parts of the scarcest and of the most plentiful resource.  If a rule lets tasks exceed the capacity,
+        `low` is negative and `least` is 0; otherwise they are equal.
     """
 
     def __init__(self, offers: Sequence[tuple[int, _Offer]], inventory: Inventory) -> None:
@@ -309,7 +309,7 @@ class _Rooms:
             del self.at_row[row]
 
     def _next(self, same: list[int]) -> int:
-        """Return, of the first few in line on a machine, the one that leaves the best room."""
+        """Return the task that leaves the best room, of the first few in line on a machine."""
         line = [
             (self.offers[at].queue.standing, low, -most, at)
             for at, low, most in zip(same, self.low[same].tolist(), self.most[same].tolist(), strict=True)
@@ -349,6 +349,6 @@ def _fill_together(
     for row, some in left.items():
         if refuse is not None:
             refuse([offer.queue.index for offer in some], row)
-        else:  # of these, some may find room where tasks of worse priority leave
+        else:  # some may find room where tasks of worse priority leave
             for offer in sorted(some, key=lambda offer: offer.queue.standing):
                 offer.start(row, offer.units, start)

@@ -1,4 +1,4 @@
-"""Victims of preemption, so that a better task fits: exactly for one machine, as a vectorised estimate for many."""
+"""Victims of preemption for a better task: exactly for one machine, as a vectorised estimate for many."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class _Scratch:
-    """Free room of a machine, to try evictions on."""
+    """Free room of a machine, for trial evictions."""
 
     row: int
     gone: dict[TaskRecord, None]
@@ -62,15 +62,15 @@ class _Scratch:
 
 
 def victims(cluster: Cluster, scope: RoundScope, cls: TaskClass, row: int) -> list[TaskRecord] | None:
-    """Return running tasks of a machine that must go so that one task of the class fits; none of them in vain.
+    """Return running tasks of a machine that must stop so that one task of the class fits; none of them in vain.
 
-    Only tasks of strictly worse priority are taken, the worst first, of equals the one started last.  Then those that
-    turn out not to be needed are spared, the best first.
+    Only tasks of strictly worse priority are taken, the worst first, and of equals the one started last.  Then those that
+    are not needed are spared, the best first.
 
     Returns
     -------
     list of TaskRecord or None
-        None where all of them together would not make enough room.
+        None if all of them together do not make enough room.
     """
     worst = cluster.inventory.worst_running()
     preemption = scope.policy.preemption
@@ -88,7 +88,7 @@ def worst_first(tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
 
 
 def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRecord]) -> list[TaskRecord] | None:
-    """Return the first of these tasks of a machine that make room for one of the class, without those not needed."""
+    """Return the first of these tasks of a machine that make room for one task of the class, without unneeded ones."""
     inventory = cluster.inventory
 
     def fits() -> bool:
@@ -126,25 +126,25 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
 def candidates(
     cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, wait: Ints, among: Ints | None = None
 ) -> tuple[Ints, Ints, Ints]:
-    """Estimate where evicting worse tasks could make room for one of the class, and at what cost.
+    """Estimate the machines where evicting worse tasks may make room for one task of the class, and the costs.
 
-    The estimate takes devices together, so a machine may be named in vain but none is missed.  Costs count all
-    victims up to the last one needed.
+    The estimate adds up devices, so it may name a machine in vain but misses none.  Costs include all victims up to the
+    last one needed.
 
     Parameters
     ----------
     rows : ndarray of int64
-        Machines to look at.
+        Machines to examine.
     wait : ndarray of int64, shape (classes,)
         Cost of waiting for a victim, by class.
     among : ndarray of int64, optional
-        Running tasks, by index, that may have to go; all by default.
+        Running tasks, by index, that may have to stop; all by default.
 
     Returns
     -------
     rows, cost, paid : ndarray of int64, shape (n,)
-        `paid` is the part of the cost that the flow charges itself, where a task without a slot must leave its
-        running arc.
+        `paid` is the part of the cost that the flow charges itself, if a task must leave its running arc for lack of a
+        slot.
     """
     inventory = cluster.inventory
     asked = np.zeros(inventory.rows, np.bool_)

@@ -1,4 +1,4 @@
-"""Reasons why tasks wait: worked out per class, and only when asked for."""
+"""Reasons for waiting: worked out per class, and only on request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _READY = frozenset((ReasonCode.RUNNING, ReasonCode.PENDING, ReasonCode.WAIT_CHEA
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """Blockers of the tasks of one class at one moment; `reason` puts them into words.
+    """Blockers of the tasks of one class at one time; `reason` puts them into words.
 
     Attributes
     ----------
@@ -52,13 +52,13 @@ class Verdict:
     why : ndarray of uint32, shape (rows,)
         Blockers of one more task of the class, see `Inventory.room`.
     blockers : Blockers
-        Meaning of the bits of `why`.
+        Meanings of the bits of `why`.
     shapes : Shapes
-        The machines of that moment.
+        Machines at that time.
     ever : ndarray of uint8, shape (shapes,)
         See `Inventory.ever`.
     code : ReasonCode or None
-        None where `why` tells.
+        None if `why` determines the code.
     """
 
     cls: TaskClass
@@ -126,7 +126,7 @@ class Verdict:
 
 @lru_cache(4096)
 def shape_label(shape: ShapeKey, resources: Resources) -> str:
-    """Return a shape in words, as in ``"32 cpu, 2 gpu T4"``; shapes that differ in other labels only share it."""
+    """Return a shape in words, such as ``"32 cpu, 2 gpu T4"``; shapes that differ only in other labels share it."""
     capacity, labels, slots, _ = shape
     model = dict(labels).get(GPU_MODEL)
     parts = []
@@ -146,7 +146,7 @@ def judge(
     code: ReasonCode | None = None,
     shapes: Shapes | None = None,
 ) -> Verdict:
-    """Return a verdict on a class that waits.
+    """Return a verdict on a waiting class.
 
     Parameters
     ----------
@@ -155,9 +155,9 @@ def judge(
     why : ndarray of uint32, shape (rows,)
         Blockers of one more task of the class, see `Inventory.room`.
     code : ReasonCode, optional
-        Where it is known already.
+        The code, if it is already known.
     shapes : Shapes, optional
-        The machines in question; all of them by default.
+        The machines concerned; all of them by default.
     """
     ever = inventory.suitability.ever(cls.index)
     return Verdict(cls, why, inventory.blockers, shapes or inventory.shapes(), ever, inventory.resources, code)
@@ -165,33 +165,33 @@ def judge(
 
 @dataclass(frozen=True)
 class Rest:
-    """What is said of tasks that no machine's blockers keep waiting; `lacks` names resources of a quota."""
+    """Reason of tasks that wait for something other than machines; `lacks` names resources of a quota."""
 
     said: ReasonCode
     lacks: tuple[str, ...] = ()
 
     def reason(self, price: float | None = None) -> Reason:
-        """Return the reason; `price` is none."""
+        """Return the reason; `price` is not used."""
         detail = {"quota": dict.fromkeys(self.lacks, 1)} if self.lacks else {}
         return Reason(self.said, detail, unblocked_by=_UNBLOCKED_BY.get(self.said, ()))
 
 
 Groups = Sequence[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]]
-"""Tasks of each group, and their verdict and price in common."""
+"""Tasks of each group, and their common verdict and price."""
 
 
 class Waiting(Mapping[Hashable, Reason]):
-    """Waiting tasks of a round, each with its reason, which is put into words when asked for, once per group.
+    """Waiting tasks of a round, each with its reason; reasons are worked out on request, once per group.
 
     Parameters
     ----------
     groups : sequence of (tuple of hashable, Verdict, float or None), or function that returns it
-        Tasks of each group, and their verdict and price in common.  The function is called once at most, when a task is
-        asked for; what it returns must not depend on when.
+        Tasks of each group, and their common verdict and price.  The function is called at most once, at the first request
+        for a task; its result must not depend on the time of the call.
     size : int, optional
         Number of tasks; needed with a function.
     codes : callable, optional
-        Returns what `codes` does, without looking at every group.
+        Returns the result of `codes` without visiting every group.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Waiting(Mapping[Hashable, Reason]):
         return self._reasons[group]
 
     def _find(self, task: Hashable) -> int:
-        """Return the number of the task's group; groups are indexed up to the one that is asked for."""
+        """Return the number of the task's group; groups are indexed up to the requested one."""
         while task not in self._group_of:
             if self._indexed == len(self._groups):
                 raise KeyError(task)

@@ -1,10 +1,10 @@
-"""Tasks stop for others where claimants have shares, as the flow, which sees no machine's tasks, cannot propose it.
+"""Stops for other claimants' shares, which the flow cannot propose since it does not see the tasks of machines.
 
 * At its bound, or where its quota is full, a user's better task takes the place of worse ones of its own.
-* With `Fairness.reclaim`, tasks of claimants that run more than their share stop for those of claimants that run less
-  than theirs: the worst tasks first, of equals the one started last.  A claimant that loses a task has more than its
-  share before and no less than it afterwards, so this ends, and nothing is taken back and forth.  No task stops for one
-  of worse priority, and gangs neither gain nor lose here.
+* With `Fairness.reclaim`, tasks of claimants above their share stop for those of claimants below theirs: the worst tasks
+  first, of equals the one started last.  A claimant that loses a task is above its share before and not below it
+  afterwards, so this ends, and no task is moved back and forth.  No task stops for one of worse priority, and gangs
+  neither gain nor lose here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["exchange", "make_way"]
 
 
 def make_way(check: AdmissionCheck) -> bool:
-    """Look where tasks may stop for others; return True if the flow must be looked at again."""
+    """Find tasks that may stop for others; return True if the flow must be read again."""
     if check.scope.filling:
         return False
     return check.make_room() | _reclaim(check)
@@ -34,7 +34,7 @@ def make_way(check: AdmissionCheck) -> bool:
 
 
 def exchange(check: AdmissionCheck) -> bool:
-    """Start better tasks of claimants at their bounds in the place of their own worse ones; return True if any did."""
+    """Start better tasks of claimants at their bounds in place of their own worse ones; return True if any started."""
     policy, cluster, quotas = check.builder.policy, check.cluster, check.quotas
     worst = cluster.inventory.worst_running()
     if policy.preemption is None or worst is None or not cluster.waiting or check.scope.filling:
@@ -50,21 +50,21 @@ def exchange(check: AdmissionCheck) -> bool:
     if quotas is not None:
         for better, members in list(quotas.contested()):
             if _replace(check, _best_first(better), members, by_quota=True):
-                moved = check.scope.round_shares.stale = True  # more of its tasks may fit by now
+                moved = check.scope.round_shares.stale = True  # more of its tasks may fit now
     return moved
 
 
 def _replace(check: AdmissionCheck, groups: Iterable[Group], members: Iterable[JobRecord], by_quota: bool) -> bool:
-    """Start tasks of a claimant's groups where worse ones of its jobs stop; return True if any did.
+    """Start tasks of a claimant's groups where worse ones of its jobs stop; return True if any started.
 
     Parameters
     ----------
     check : AdmissionCheck
     groups : iterable of Group
-        Those that wait, the best first.
+        Waiting groups, the best first.
     members : iterable of JobRecord
     by_quota : bool
-        Its bound is its quota: tasks for which enough of that is left are the flow's.
+        True if its bound is its quota: the flow handles tasks for which the rest of the quota suffices.
     """
     own, quotas, moved = [task for job in members for task in job.tasks if task.place is not None], check.quotas, False
     for group in groups:
@@ -87,7 +87,7 @@ def _replace(check: AdmissionCheck, groups: Iterable[Group], members: Iterable[J
 
 
 def _below_own_bound(check: AdmissionCheck, job: JobRecord) -> bool:
-    """Return True if the job's own bound lets it run more; that of its user is kept, since another task stops."""
+    """Return True if the job's own bound lets it run more; its user's bound is kept, since another task stops."""
     fairness = check.builder.policy.fairness
     if fairness is None:
         return True
@@ -96,9 +96,9 @@ def _below_own_bound(check: AdmissionCheck, job: JobRecord) -> bool:
 
 
 def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) -> tuple[int, list[TaskRecord]] | None:
-    """Return the machine where one of the group costs least in the place of worse ones of these tasks, with these.
+    """Return the cheapest machine for one task of the group in place of worse ones of these tasks, and these.
 
-    They make room there, and if its quota is full, they free enough of that, wherever they run.
+    They make room there, and, if its quota is full, free enough of it, wherever they run.
     """
     cls, policy, inventory = group.cls, check.builder.policy, check.cluster.inventory
     worse = worst_first(task for task in own if task.group.cls.priority > cls.priority and not check.scope.spares(task))
@@ -123,7 +123,7 @@ def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) ->
 def _with_quota(
     check: AdmissionCheck, group: Group, chosen: list[TaskRecord], worse: Sequence[TaskRecord]
 ) -> list[TaskRecord] | None:
-    """Return these tasks and as many of the worse ones as free enough of the group's quota; None if all do not."""
+    """Return these tasks and enough of the worse ones to free the group's quota; None if all are not enough."""
     quotas = check.quotas
 
     def enough(tasks: Sequence[TaskRecord]) -> bool:
@@ -145,7 +145,7 @@ def _with_quota(
 
 
 def _free_rows(check: AdmissionCheck, group: Group) -> list[int]:
-    """Return the machines that have room for a task of the group, the cheapest first."""
+    """Return the machines with room for a task of the group, the cheapest first."""
     cluster, one = check.cluster, np.array([group.cls.index])
     rows = np.array([machine.row for machine in cluster.machines.values()], np.int64)
     rows = rows[(cluster.fits(group.waiting[0].id) > 0) & ~cluster.inventory.held_against(one, rows)[0]]
@@ -155,7 +155,7 @@ def _free_rows(check: AdmissionCheck, group: Group) -> list[int]:
 
 
 def _price(check: AdmissionCheck, chosen: Iterable[TaskRecord], wait: NDArray[np.int64]) -> int:
-    """Return what it costs that these tasks stop."""
+    """Return the cost of stopping these tasks."""
     waiting, inventory = check.builder.policy.waiting, check.cluster.inventory
     index = np.array([task.index for task in chosen], np.int64)
     stays = check.builder.policy.stays(waiting.buckets_of(check.scope.now - inventory.tasks.since[index]))
@@ -166,7 +166,7 @@ def _price(check: AdmissionCheck, chosen: Iterable[TaskRecord], wait: NDArray[np
 
 
 def _reclaim(check: AdmissionCheck) -> bool:
-    """Start tasks of claimants below their share where tasks of others beyond theirs stop; return True if any did."""
+    """Start tasks of claimants below their share where tasks of others above theirs stop; return True if any started."""
     policy = check.builder.policy
     if policy.fairness is None or not policy.fairness.reclaim or policy.preemption is None:
         return False
@@ -198,7 +198,7 @@ def _reclaim(check: AdmissionCheck) -> bool:
 
 
 def _groups(members: list[JobRecord], gangs: bool = False) -> Iterator[Group]:
-    """Yield groups that wait: the best priority first, then the oldest."""
+    """Yield waiting groups: the best priority first, then the oldest."""
     jobs = members if gangs else [job for job in members if job.job.gang is None]
     yield from _best_first(group for job in jobs for group in job.each_group() if group.waiting)
 
@@ -208,21 +208,21 @@ def _best_first(groups: Iterable[Group]) -> list[Group]:
 
 
 class _Rows:
-    """Machines with tasks beyond a share.
+    """Machines with tasks of claimants above their share.
 
     Parameters
     ----------
     check : AdmissionCheck
     owner : dict of JobRecord to int
-        Numbers of the claimants that run more than their share.
+        Numbers of the claimants above their share.
     surplus : dict of int to int
-        Tasks beyond it, by number.
+        Tasks above it, by number.
     """
 
     def __init__(self, check: AdmissionCheck, owner: dict[JobRecord, int], surplus: dict[int, int]) -> None:
         self.check, self.owner, self.surplus = check, owner, surplus
         self._first: dict[int, tuple[int, int]] = {}
-        """By row, priority and turn of the task there that is the first to go."""
+        """Priority and turn of the first task to stop, by row."""
         self._line: list[int] | None = None
         for job in owner:
             for task in job.tasks:
@@ -231,7 +231,7 @@ class _Rows:
                     self._first[row] = max(self._first.get(row, key), key)
 
     def look(self, row: int) -> None:
-        """Look at a machine again."""
+        """Update the entry of a machine."""
         pool = self._pool(row, -inf)
         del self._first[row]
         if pool:
@@ -239,7 +239,7 @@ class _Rows:
         self._line = None
 
     def _pool(self, row: int, priority: float) -> list[TaskRecord]:
-        """Return the tasks there that may go for one of a priority, the worst first, of equals the one started last."""
+        """Return the tasks there that may stop for one of a priority, the worst first, of equals the one started last."""
         return worst_first(
             task
             for task in self.check.cluster.by_row[row].tasks
@@ -250,9 +250,9 @@ class _Rows:
         )
 
     def place(self, group: Group) -> tuple[int, list[TaskRecord]] | None:
-        """Return a machine where few enough tasks make room for one of the group, with these.
+        """Return a machine where few enough tasks make room for one of the group, and these tasks.
 
-        None of them is better than all are elsewhere; of machines alike, it is that where one started last.
+        The best priority among them is as bad as possible; of equal machines, the one where a task started last is returned.
         """
         cluster, cls = self.check.cluster, group.cls
         if self._line is None:

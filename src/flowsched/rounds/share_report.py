@@ -1,4 +1,4 @@
-"""Shares of a round: entitlements and what came of them, worked out when asked for."""
+"""Shares of a round: entitlements and results, worked out on request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ShareReport(Mapping[Hashable, Share]):
     fairness : Fairness
     claims : Claims
     share, running : ndarray of int64, shape (claimants,)
-        Tasks that each is entitled to, and tasks that run once the round is committed.
+        Tasks that each claimant is entitled to, and running tasks after the commit of the round.
     """
 
     def __init__(self, fairness: Fairness, claims: Claims, share: Ints, running: Ints) -> None:
@@ -60,7 +60,7 @@ class ShareReport(Mapping[Hashable, Share]):
         return f"<shares of {len(self)}>"
 
     def _lent_and_borrowed(self) -> tuple[Ints, Ints]:
-        """Return the tasks lent and borrowed: by the provider's accounts, or else those on the parts of others now."""
+        """Return the tasks lent and borrowed, by the provider's accounts or by present use of the parts of others."""
         if self._balance is not None:
             return np.maximum(self._balance, 0), np.maximum(-self._balance, 0)
         part = self.fairness.part(self.claims)
@@ -69,7 +69,7 @@ class ShareReport(Mapping[Hashable, Share]):
         return water_fill(int(borrowed.sum()), unused, unused), borrowed
 
     def book(self, started: Iterable[Group], stopped: Iterable[Group]) -> None:
-        """Tell the provider, if it keeps accounts, which tasks of each claimant started and stopped, by their groups."""
+        """Report the started and stopped tasks of each claimant, by their groups, to a provider that keeps accounts."""
         committed = getattr(self.fairness.share, "committed", None)
         if committed is None:
             return

@@ -1,4 +1,4 @@
-"""Results of a scheduling round: values only."""
+"""Results of a scheduling round, as values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class ReasonCode(StrEnum):
-    """Code of the reason why a task waits (or, asked about one machine, why it is not there)."""
+    """Code of the reason why a task waits (or why it is not on a given machine)."""
 
     NEVER_FITS = "NEVER_FITS"
     """No machine is large enough, even empty."""
@@ -42,31 +42,31 @@ class ReasonCode(StrEnum):
     NO_SLOT = "NO_SLOT"
     """Machines have the resources, but all their slots are taken."""
     NO_FIT = "NO_FIT"
-    """Machines are large enough, but not now beside what runs there; one over its capacity has no room for anything."""
+    """Machines are large enough, but not next to their running tasks; a machine over capacity has no room."""
     SPREAD = "SPREAD"
-    """Machines have room, but too many tasks of its kind run in their racks already."""
+    """Machines have room, but too many tasks of its kind already run in their racks."""
     DEADLINE = "DEADLINE"
-    """Machines have room, but there a deadline would be missed: its own, or that of a task that it would slow down."""
+    """Machines have room, but a deadline would be missed there: its own, or that of a task that it would slow down."""
     FAILED_THERE = "FAILED_THERE"
-    """Machines have room, but it failed there, and another machine could hold it; see `Task.retries`."""
+    """Machines have room, but it failed there, and another machine can hold it; see `Task.retries`."""
     CONSTRAINT = "CONSTRAINT"
     """Machines have room, but constraints of the policy forbid them; the reason's detail names them."""
     OUTBID = "OUTBID"
-    """There was room before the round, or it was made in the round by preemption; other tasks got it in this round."""
+    """There was room before the round, or preemption made it in the round; other tasks got it in this round."""
     WAIT_CHEAPER = "WAIT_CHEAPER"
     """There is room, but waiting costs less."""
     SHARE = "SHARE"
     """Its job or user is at its share."""
     QUOTA = "QUOTA"
-    """Too little is left of a quota of its user or job; the reason's detail names the resources.  See `Quotas`."""
+    """The rest of a quota of its user or job is too small; the reason's detail names the resources.  See `Quotas`."""
     GANG_SHORT = "GANG_SHORT"
-    """Too few of its gang could start."""
+    """Too few tasks of its gang can start."""
     HELD = "HELD"
     """Machines have room, but are kept for tasks that have waited longer."""
     BACKOFF = "BACKOFF"
-    """It failed, and rests until `Cluster.resting` says; see `Task.backoff`."""
+    """It failed, and rests until the time in `Cluster.resting`; see `Task.backoff`."""
     STOPPING = "STOPPING"
-    """A run that was told to stop has not stopped: its own, or one that holds its room; see `PreemptionCost.graceful`."""
+    """A stopping run has not stopped yet: its own, or one that holds its room; see `PreemptionCost.graceful`."""
     TIME_LIMIT = "TIME_LIMIT"
     """The time limit passed before the round was done."""
     CONFLICT = "CONFLICT"
@@ -74,7 +74,7 @@ class ReasonCode(StrEnum):
     PENDING = "PENDING"
     """It fits; the next round decides."""
     RUNNING = "RUNNING"
-    """It does not wait, it runs."""
+    """It runs and does not wait."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Reason:
         Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
         "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity",
         "rack" (see `Task.apart`, `Task.avoids`), "held for others", "deadline", "failed there", and the names of the policy's constraints.
-        With the code `QUOTA`: "quota" -> each resource of which too little is left -> 1.
+        With the code `QUOTA`: "quota" -> each resource of which the rest is too small -> 1.
     price : float or None
-        Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
+        Cost of the best machine minus that of waiting, in units of a whole load, if the optimum determines it.
     unblocked_by : tuple of str
         Kinds of events that may let it run.
     """
@@ -108,9 +108,9 @@ class Preemption:
     Parameters
     ----------
     machine : hashable
-        Where it ran.
+        Machine of its run.
     by : hashable
-        The task that it makes room for.
+        Task that it makes room for.
     price : float
         In units of a whole load.
     """
@@ -131,7 +131,7 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Delta: the task stops on one machine, making room for `by`, and starts on another."""
+    """Delta: the task stops on one machine, to make room for `by`, and starts on another."""
 
     task: Hashable
     old: Hashable
@@ -152,11 +152,11 @@ class Place:
 Delta = Preempt | Migrate | Place
 
 KINDS = Place, Preempt
-"""For `flowsched.cluster._records`."""
+"""Kinds of deltas, for `flowsched.cluster._records`."""
 
 
 class Starts:
-    """Tasks that start in a round, as they are collected.
+    """Collected starts of a round.
 
     Attributes
     ----------
@@ -164,12 +164,12 @@ class Starts:
     machines : list of machine id
     devices : list of tuple of int
     turns : list of int
-        Their turns before the round.
+        Turns before the round.
     placements : dict of task to machine
     gangs : dict of task to int
         See `Round`.
     moment : Moment
-        Of the cluster at the end of the round.
+        State mark of the cluster at the end of the round.
     """
 
     __slots__ = "devices", "gangs", "machines", "moment", "placements", "tasks", "turns"
@@ -204,14 +204,14 @@ class Share:
     Parameters
     ----------
     entitled : int
-        Tasks that the fairness policy lets it run, with those that it starts in room that others leave; at most all that it
-        has.
+        Tasks that the fairness policy lets it run, including those that it starts in room left by others; at most all of
+        its tasks.
     running : int
-        Tasks that run once the round is committed.
+        Running tasks after the commit of the round.
     shortfall : int
-        Tasks that `running` is below `entitled`: placement, slots or tasks that still run elsewhere stood in the way.
+        Tasks by which `running` is below `entitled`, due to placement, slots or tasks that still run elsewhere.
     lent, borrowed : int
-        Tasks of others on its own part, and its own on the parts of others.
+        Tasks of others in its own part, and its own tasks in the parts of others.
     """
 
     entitled: int
@@ -232,11 +232,11 @@ class RoundStats:
     changes : int
         Nodes and arcs added, removed or altered in it.
     solves : int
-        Re-optimisations: one, and one more each time that the check refused something or a task had to make room.
+        Re-optimisations: one, and one more for each time that the check refused something or a task had to make room.
     seconds_update, seconds_solve, seconds_read : float
-        Altering the network; optimising it; reading, checking and explaining its flow.
+        Time to change the network, to optimise it, and to read, check and explain its flow.
     gap : float
-        Bound on how far the last flow's cost is from the optimum, 0 where it is the optimum.
+        Bound on the distance of the last flow's cost from the optimum, 0 at the optimum.
     cost : int
         Cost of the last flow, exactly.
     """
@@ -254,7 +254,7 @@ class RoundStats:
 
 @dataclass(frozen=True, eq=False)
 class Round:
-    """A proposal: nothing of it has happened until it is committed.
+    """A proposal; it has no effect before its commit.
 
     Parameters
     ----------
@@ -262,23 +262,22 @@ class Round:
     placements : mapping of task to machine
         Tasks that start.
     preemptions : mapping of task to Preemption
-        Running tasks that must wait.
+        Running tasks that must stop and wait.
     migrations : mapping of task to (old machine, new machine)
         Running tasks that make room and start elsewhere.
     devices : mapping of task to tuple of int
         Devices of the tasks placed and migrated.
     waiting : mapping of task to Reason
-        All tasks that wait once the round is committed.
+        All waiting tasks after the commit of the round.
     deltas : tuple of Preempt, Migrate and Place, in this order
     shares : mapping of job or user to Share
         Empty without a fairness policy.
     stats : RoundStats
     again_at : float
-        No decision changes before this time, if all of the round is committed and no event happens: then a task or run
-        grows older, a reservation ends, a stopped task may be stopped again, or, under `flowsched.fgm.FineGrained`, a stage
-        ends that leaves more room.  It may come earlier than needed.  `now`
-        where the next round may differ at once; `inf` where time changes nothing; `-inf` from a scheduler that does not
-        tell.
+        Time until which no decision changes if all of the round is committed and no event happens.  At this time a task or
+        run grows older, a reservation ends, a stopped task may be stopped again, or, under `flowsched.fgm.FineGrained`, a
+        stage ends that leaves more room.  It may be earlier than necessary.  `now`: the next round may differ at once;
+        `inf`: time changes nothing; `-inf`: the scheduler does not determine it.
     """
 
     now: float
@@ -291,16 +290,16 @@ class Round:
     stats: RoundStats
     shares: Mapping[Hashable, Share] = field(default_factory=lambda: MappingProxyType({}))
     turns: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
-    """State of the tasks concerned when the round was made: a task with another `turn` by now has moved on."""
+    """State of the tasks concerned at the time of the round: a task whose `turn` differs later has moved on."""
     gangs: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
-    """Tasks of gangs that start, each with a number of its gang: those of one number start together or not at all."""
+    """Tasks of starting gangs, each with a number of its gang: tasks of one number start together or not at all."""
     again_at: float = -inf
     _starts: ClassVar[Starts | None] = None
-    """Of a round in which tasks start, and no others move: what `deltas`, `devices` and `turns` are made of."""
+    """Starts of a round without other moves: the source of `deltas`, `devices` and `turns`."""
 
 
 def _made_later(cls: type, name: str, make: Callable[[Any], Any]) -> None:
-    """Let objects that come without this attribute make it when it is first looked at."""
+    """Make an attribute on its first use, for objects that come without it."""
     later = cached_property(make)
     later.__set_name__(cls, name)
     setattr(cls, name, later)
@@ -318,12 +317,12 @@ class Commit:
     Parameters
     ----------
     accepted : tuple of Delta
-        Deltas that have happened, in the order in which they happened.
+        Deltas that have happened, in order.
     conflicts : mapping of task to Reason
         Tasks with a delta that was refused because the cluster had changed, code `CONFLICT`.
     first_run : int
-        Number of the first run that begins; those of the other starts and migrations follow in the order of `accepted`.  0
-        from a scheduler that numbers none.
+        Number of the first run that begins; the runs of the other starts and migrations follow in the order of `accepted`.
+        0 from a scheduler that does not number runs.
     ended : tuple of EndedRun
         Runs of the tasks that stop or migrate.
     """
@@ -333,11 +332,11 @@ class Commit:
     first_run: int = 0
     ended: tuple[EndedRun, ...] = ()
     _round: ClassVar[Round | None] = None
-    """Of `whole`: what `accepted` is made of."""
+    """Source of `accepted`, for a commit made by `whole`."""
 
     @classmethod
     def whole(cls, round: Round, first_run: int) -> Commit:
-        """Return that of a round in which tasks start, and no others move, and of which nothing was refused."""
+        """Return the commit of a round of starts only, of which nothing was refused."""
         return frozen(cls, {"conflicts": {}, "first_run": first_run, "ended": (), "_round": round})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -349,7 +348,7 @@ class Commit:
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:
-        """The run of each task that starts or migrates: a number that no other run of the scheduler's life has."""
+        """Run of each task that starts or migrates: a number that is unique in the scheduler's life."""
         if not self.first_run:
             return {}
         starts = (delta.task for delta in self.accepted if not isinstance(delta, Preempt))

@@ -1,13 +1,13 @@
-"""Reasons why tasks wait: taken down at the end of a round, and put into words when looked at.
+"""Reasons for waiting: recorded at the end of a round, and put into words on request.
 
-A round costs what changed in it, although all waiting tasks have a reason.  So that little is left to do:
+The cost of a round depends on its changes, although all waiting tasks have a reason.  To keep it low:
 
 * The tasks of a class are a *queue*, see `flowsched.builder.queues`.
-* The blockers of a class on all machines are a *sight*, which is kept for many rounds.  A round takes down the blockers
+* The blockers of a class on all machines are a *sight*, which is kept for many rounds.  A round records the blockers
   on the few machines that have changed since, as a patch.
-* Prices are taken down as reduced costs.
+* Prices are recorded as reduced costs.
 
-A record that was taken down refers to nothing that ever changes, and hence tells the same at any later time.
+A record has no reference to anything that changes, and hence gives the same reasons at any later time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["Verdicts"]
 Ints = NDArray[np.int64]
 
 _PATCH = 64
-"""Most machines in a patch; where more have changed, the sights are taken anew."""
+"""Largest number of machines in a patch; after more changes, the sights are made again."""
 
 _COUNT, _SINCE = attrgetter("count"), attrgetter("since")
 
@@ -49,7 +49,7 @@ _NOBODY = Waiting([])
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """Machines and limits at one moment.
+    """Machines and limits at one time.
 
     Attributes
     ----------
@@ -76,9 +76,9 @@ class _Sight:
     ever : ndarray of uint8, shape (shapes,)
         See `Suitability.ever`.
     since : int
-        That value.
+        That value of the clock.
     known : tuple of (bytes, dict of ReasonCode or None to Verdict)
-        The last verdicts, and the patch that they were for.
+        Last verdicts, and the patch that they were for.
     """
 
     why: NDArray[np.uint32]
@@ -89,7 +89,7 @@ class _Sight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Line:
-    """Queues of all classes with waiting tasks, and what they are asked for in each round.
+    """Queues of all classes with waiting tasks, and data of them for each round.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Record:
-    """What a round takes down.
+    """Record of a round.
 
     Attributes
     ----------
@@ -118,13 +118,13 @@ class _Record:
     rows : ndarray of int64, shape (n,)
         Machines of the patch.
     patch : ndarray of uint32, shape (queues, n)
-        Blockers there.
+        Blockers on these machines.
     roomy : list of bool
-        By queue, True if its class had room at some time in the round.
+        True for each queue whose class had room at some time in the round.
     taken : ndarray of int64, shape (n,)
         Shapes of the machines where tasks started in the round.
     late : bool
-        The time limit passed.
+        True if the time limit passed.
     prices : ndarray of float64
         Prices of the groups of roomy queues, one after the other; empty in a round that was late.
     held : dict of (int, int) to ReasonCode or Rest
@@ -146,7 +146,7 @@ class _Record:
     limited: set[int]
 
     def groups(self) -> list[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]]:
-        """Return the tasks of each group, with their verdict and price in common."""
+        """Return the tasks of each group, with their common verdict and price."""
         found: list[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]] = []
         prices, at = self.prices.tolist(), 0
         for i, queue in enumerate(self.queues):
@@ -184,16 +184,16 @@ class _Record:
         return verdict if verdict.said in _NEVER else code
 
     def _code(self, i: int) -> ReasonCode | None:
-        """Return why a class that had room waits; None where its blockers tell."""
+        """Return the code of a class that had room; None if its blockers determine it."""
         why = self._why(i)[0]
         if (why == 0).any():
             return ReasonCode.TIME_LIMIT if self.late else ReasonCode.WAIT_CHEAPER
-        # Else the room was there for a while only, as others had stopped for tasks that did not start after all.
+        # Otherwise the room was there only for a while, made by stops for tasks that did not start after all.
         outbid = self.roomy[i] and (self.sights[i].ever[self.taken] == 2).any()
         return ReasonCode.OUTBID if outbid and not np.isin(why, (SPREAD, DEADLINE, FAILED)).any() else None
 
     def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
-        """Return the blockers of a class on all machines, and what differs from its sight."""
+        """Return the blockers of a class on all machines, and the differences from its sight."""
         why = self.sights[i].why
         other = self.patch[i] != why[self.rows]
         if not other.any():
@@ -204,7 +204,7 @@ class _Record:
         return why, rows.tobytes() + patch.tobytes()
 
     def _verdict(self, i: int, code: ReasonCode | None = None) -> Verdict:
-        """Return the verdict on a class; the one of an earlier round where nothing has changed for it."""
+        """Return the verdict on a class, from an earlier round if nothing has changed for it."""
         sight, scene = self.sights[i], self.scene
         why, patch = self._why(i)
         known = sight.known
@@ -241,18 +241,18 @@ class Verdicts:
         withheld: Collection[Hashable] = (),
         taken: Callable[[], Sequence[int]] = tuple,
     ) -> Waiting:
-        """Return the tasks that wait at the end of the transaction, and why.
+        """Return the tasks that wait at the end of the transaction, and their reasons.
 
         Parameters
         ----------
         had_room : set of int
             Classes, by index, that had room at some time in the round.
         late : bool
-            The time limit passed.
+            True if the time limit passed.
         short : collection of JobRecord
             Gangs that fell short.
         withheld : collection of hashable
-            Tasks that start when runs have stopped.
+            Tasks that start after runs have stopped.
         taken : callable
             Returns the rows where tasks started.
         """
@@ -271,7 +271,7 @@ class Verdicts:
         rest: Groups,
         taken: Callable[[], Sequence[int]],
     ) -> Waiting:
-        """See `waiting`; some wait for room."""
+        """Record the result of `waiting`, where some tasks wait for room."""
         line = self._in_line()
         queues = line.queues
         roomy = [class_id in had_room for class_id in line.ids]
@@ -282,7 +282,7 @@ class Verdicts:
         prices = _NO_PRICES
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
-        tasks = [queue.told or queue.tasks for queue in queues]
+        tasks = [queue.cached or queue.tasks for queue in queues]
         started = np.array(taken() if outbid else (), np.int64)
         shapes = np.unique(scene.shapes.of_row[started])
         record = _Record(scene, tasks, sights, rows, patch, roomy, shapes, late, prices, held, limited)
@@ -293,12 +293,12 @@ class Verdicts:
         return Waiting(record.groups, count, record.codes)
 
     def _rest(self, withheld: Collection[Hashable]) -> Groups:
-        """Return the tasks that rest, and those withheld."""
+        """Return the resting tasks, and those withheld."""
         resting = self.cluster.resting
         stopping = (*withheld, *(id for id, due in resting.items() if due == inf))
         backing_off = tuple(id for id, due in resting.items() if due != inf)
-        told = ((backing_off, ReasonCode.BACKOFF), (stopping, ReasonCode.STOPPING))
-        return [(ids, Rest(code), None) for ids, code in told if ids]
+        codes = ((backing_off, ReasonCode.BACKOFF), (stopping, ReasonCode.STOPPING))
+        return [(ids, Rest(code), None) for ids, code in codes if ids]
 
     def _held(
         self, queues: Sequence[tuple[int, ClassQueue]], late: bool, short: Collection[JobRecord]
@@ -319,7 +319,7 @@ class Verdicts:
     def _hold_by_quotas(
         quotas: QuotaAccounts, queues: Sequence[ClassQueue], held: dict[tuple[int, int], ReasonCode | Rest]
     ) -> set[int]:
-        """Note the groups that quotas keep waiting, whatever else does; return the queues with such groups."""
+        """Record the groups that quotas keep waiting, with priority over other reasons; return their queues."""
         quotas.look()
         limited: set[int] = set()
         for i, queue in enumerate(queues):
@@ -338,9 +338,9 @@ class Verdicts:
         return known
 
     def _look(self, line: _Line, outbid: Sequence[int]) -> tuple[_Scene, list[_Sight], Ints, NDArray[np.uint32]]:
-        """Return sights of the classes, and the blockers that have changed since: those of classes outbid as of now.
+        """Return sights of the classes, and the blockers that have changed since; for outbid classes at the present time.
 
-        Those of the other classes are as of the last `ClassArcs.refresh`.
+        Blockers of the other classes are as of the last `ClassArcs.refresh`.
         """
         inventory, arcs = self.cluster.inventory, self.builder.classes
         scene, index = self._scene_now(), line.index

@@ -13,7 +13,7 @@ __all__ = ["withhold"]
 
 
 def withhold(check: AdmissionCheck) -> Collection[Hashable]:
-    """Take back the starts for which there is no room before runs have stopped; return their tasks.
+    """Take back the starts that have no room before runs have stopped; return their tasks.
 
     A gang starts whole or not at all.
     """
@@ -38,7 +38,7 @@ def withhold(check: AdmissionCheck) -> Collection[Hashable]:
         for task in sorted(starts, reverse=True):
             if not cluster.overlaps(row, stops):
                 break
-            if task.row >= 0:  # its gang may have gone
+            if task.row >= 0:  # its gang may be gone
                 taken.update(_take_back(check, task))
     if graceful and check.quotas is not None:
         _keep_quotas(check, check.quotas, taken)
@@ -46,7 +46,7 @@ def withhold(check: AdmissionCheck) -> Collection[Hashable]:
 
 
 def _keep_quotas(check: AdmissionCheck, quotas: QuotaAccounts, taken: set[Hashable]) -> None:
-    """Take back the starts that count on what the round's victims have of a quota, the last ones first."""
+    """Take back the starts that need the quota of the round's victims, the last ones first."""
     quotas.look()
     if all(before.place is None or task.row >= 0 for task, before in check.transaction.before.items()):
         return

@@ -55,10 +55,10 @@ class RequestLimits:
     Parameters
     ----------
     body : int
-        Bytes.
+        Number of bytes.
     events : int
     seconds : float
-        Time in which its head has to come, then its body; and in which a client has to take a piece of a stream.
+        Time limit of the head of a request, of its body, and of a client's receipt of a piece of a stream.
     connections : int
     """
 
@@ -69,7 +69,7 @@ class RequestLimits:
 
 
 def application(service: Service, token: str, limits: RequestLimits = RequestLimits()) -> Starlette:
-    """Return the ASGI application of a service, which begins and ends the service with its own life."""
+    """Return the ASGI application of a service; it starts and stops the service with itself."""
     return _Routes(service, token, limits).application()
 
 
@@ -106,7 +106,7 @@ class _Routes:
     # -- around every request -----------------------------------------------------------------------------------
 
     def _answered(self, handler: _Handler) -> _Handler:
-        """Turn errors into answers."""
+        """Turn errors into responses."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -126,7 +126,7 @@ class _Routes:
         return answer
 
     def _guarded(self, handler: _Handler) -> _Handler:
-        """Let only requests with the token through."""
+        """Refuse requests without the token."""
 
         async def checked(request: Request) -> Response:
             scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -144,8 +144,8 @@ class _Routes:
 
     async def _body(self, request: Request) -> bytes:
         """Read the body, within the limits of size and time."""
-        most, told = self._limits.body, request.headers.get("content-length", "0")
-        parts, size = [], int(told) if told.isdecimal() and len(told) < 20 else most + 1
+        most, stated = self._limits.body, request.headers.get("content-length", "0")
+        parts, size = [], int(stated) if stated.isdecimal() and len(stated) < 20 else most + 1
         try:
             async with asyncio.timeout(self._limits.seconds):
                 if size <= most:
@@ -156,7 +156,7 @@ class _Routes:
                         if size > most:
                             break
         except TimeoutError:
-            raise _Cut(f"body: it did not come within {self._limits.seconds:g} seconds", 408) from None
+            raise _Cut(f"body: it did not arrive within {self._limits.seconds:g} seconds", 408) from None
         if size > most:
             raise _Cut(f"body: more than {most} bytes", 413)
         return b"".join(parts)
@@ -198,7 +198,7 @@ class _Routes:
         return StreamingResponse(self._lines(after), headers=headers, media_type="application/x-ndjson")
 
     async def _lines(self, after: int) -> AsyncIterator[bytes]:
-        """Yield rounds as lines of JSON; an empty line says that there are none for the moment."""
+        """Yield rounds as lines of JSON; an empty line means that there are none at present."""
         newest = self._service.rounds
         while True:
             try:
@@ -218,10 +218,10 @@ class _Routes:
     async def _state(self, request: Request) -> Response:
         service = self._service
 
-        def told() -> bytes:
+        def state() -> bytes:
             return wire.spelt({"round": service.made, **_state(service.scheduler)})
 
-        return Response(await service.ask(told), media_type="application/json")
+        return Response(await service.ask(state), media_type="application/json")
 
     async def _overview(self, request: Request) -> Response:
         service = self._service
@@ -229,26 +229,26 @@ class _Routes:
         tasks, machines = _number(request, "tasks", 200, 10_000), _number(request, "machines", 2000, 100_000)
         past = list(service.past)
 
-        def told() -> bytes:
+        def overview() -> bytes:
             shown = _overview(service.scheduler, service.last, first, tasks, machines)
             return wire.spelt(
                 {"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown}
             )
 
-        return Response(await service.ask(told), media_type="application/json")
+        return Response(await service.ask(overview), media_type="application/json")
 
     async def _explain(self, request: Request) -> Response:
         service, said = self._service, request.path_params["task"]
         machine = request.query_params.get("machine")
 
-        def told() -> Row:
+        def reason() -> Row:
             cluster = service.scheduler.cluster
             task = _id(said, cluster.tasks)
             where = () if machine is None else (_id(machine, cluster.machines),)
             why = wire.reason(service.scheduler.explain(task, *where))
             return {"task": task, **why, "machine": cluster.placement(task)}
 
-        return _json(await service.ask(told))
+        return _json(await service.ask(reason))
 
     async def _metrics(self, request: Request) -> Response:
         try:
@@ -281,7 +281,7 @@ class _Routes:
 
     @cached_property
     def _live(self) -> tuple[bytes, str]:
-        """The live page, and what a browser may load for it."""
+        """Live page, and its content security policy."""
         page = files("flowsched.serve").joinpath("live.html").read_bytes()
         script = page[page.index(b"<script>") + 8 : page.rindex(b"</script>")]
         digest = b64encode(hashlib.sha256(script).digest()).decode()
@@ -294,7 +294,7 @@ class _Routes:
 
 
 class _Cut(RequestError):
-    """A request of which the rest is not read."""
+    """A request whose rest is not read."""
 
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -311,7 +311,7 @@ def _number(request: Request, name: str, default: int, most: int) -> int:
 
 
 def _id(said: str, known: Any) -> Any:
-    """Return the id that a text stands for: itself, or what it is as JSON."""
+    """Return the id of a text: the text itself, or its value as JSON."""
     if said in known:
         return said
     try:
@@ -340,11 +340,11 @@ def _state(scheduler: Scheduler) -> Row:
 
 
 def _task(cluster: Cluster, task: TaskRecord) -> Row:
-    told = {"id": task.id, "job": task.group.job.job.id}
+    row = {"id": task.id, "job": task.group.job.job.id}
     if task.row < 0:
-        return {**told, "since": task.since}
+        return {**row, "since": task.since}
     since = {"since": task.began, "machine": cluster.by_row[task.row].id, "run": task.run}
-    return {**told, **since, **({"devices": task.devices} if task.devices else {})}
+    return {**row, **since, **({"devices": task.devices} if task.devices else {})}
 
 
 def _machines(cluster: Cluster, most: int | None) -> Iterator[Row]:
@@ -360,7 +360,7 @@ def _condition(record: MachineRecord) -> str:
 
 
 def _overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, machines: int) -> Row:
-    """Return what the live page shows: so many machines, so many waiting tasks from the first one on, users, counts."""
+    """Return the data of the live page: machines, waiting tasks from position `first` on, users and counts."""
     cluster = scheduler.cluster
     waiting = _EMPTY if last is None else last.waiting
     metrics = scheduler.metrics()
@@ -378,7 +378,7 @@ def _overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, 
 
 
 def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Row]:
-    """Yield waiting tasks, each with its reason, in the order of the round."""
+    """Yield waiting tasks with their reasons, in the order of the round."""
     for id in islice(waiting, first, first + most):
         task = cluster.tasks.get(id)
         if task is not None and task.row < 0:
@@ -390,7 +390,7 @@ def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Ro
 
 
 def _users(cluster: Cluster, shares: Any) -> list[Row]:
-    """Return by user: tasks, and the part of each resource of the machines that are up; and what is due, where it is known."""
+    """Return users: tasks, the part of each resource of the working machines, and the entitlement if it is known."""
     amounts: dict[Hashable, NDArray[np.int64]] = {}
     counts: dict[Hashable, list[int]] = {}
     for job in cluster.jobs.values():

@@ -1,4 +1,4 @@
-"""A client of the service, of the standard library alone."""
+"""Client of the service, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ServiceError(FlowschedError):
     Attributes
     ----------
     status : int
-        Of HTTP.
+        HTTP status.
     answer : dict
-        Its body: ``error``, and for an event that was refused its ``index``.
+        Body of the response: ``error``, and ``index`` for a refused event.
     """
 
     def __init__(self, status: int, answer: dict[str, Any]) -> None:
@@ -36,12 +36,12 @@ class Client:
     Parameters
     ----------
     url : str
-        As ``http://127.0.0.1:8642``.
+        For example ``http://127.0.0.1:8642``.
     token : str
     timeout : float
-        Seconds without any answer after which a connection is given up.
+        Seconds without a response after which a connection is closed.
     patience : float
-        Seconds for which a request is repeated where no answer comes, or the service is stopping.
+        Seconds for which a request is repeated if there is no response, or the service is stopping.
     """
 
     def __init__(self, url: str, token: str, *, timeout: float = 30.0, patience: float = 60.0) -> None:
@@ -59,13 +59,13 @@ class Client:
         self.close()
 
     def tell(self, *events: Event, key: str | None = None) -> dict[str, Any]:
-        """Let events happen, all or none, and once however often the request has to be repeated.
+        """Report events, all or none; they happen once even if the request is repeated.
 
         Parameters
         ----------
         *events : Event
         key : str, optional
-            Tells the request from all others; by default drawn by lot.
+            Identifies the request; random by default.
 
         Returns
         -------
@@ -75,24 +75,24 @@ class Client:
         Raises
         ------
         ServiceError
-            They were refused.
+            The events were refused.
         OSError
-            No answer has come; `tell` with the same key asks again.
+            No response has come; a call with the same key repeats the request.
         """
         body = json.dumps([to_dict(event) for event in events], allow_nan=False)
         return self._asked("POST", "/v1/events", body, {"Idempotency-Key": key or uuid.uuid4().hex})
 
     def what_if(self, *events: Event) -> dict[str, Any]:
-        """Return the round that would be made if these events happened."""
+        """Return the round that would follow these events."""
         return self._asked("POST", "/v1/what-if", json.dumps([to_dict(event) for event in events], allow_nan=False))
 
     def rounds(self, after: int | None = None, *, wait: int = 0) -> dict[str, Any]:
-        """Return ``rounds`` after a number, by default none, and the ``newest`` number of them; wait so many seconds for one."""
+        """Return ``rounds`` after a number, by default none, and the ``newest`` number; wait up to `wait` seconds for one."""
         asked = {"wait": wait} if after is None else {"after": after, "wait": wait}
         return self._asked("GET", f"/v1/rounds?{urlencode(asked)}")
 
     def stream(self, after: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield rounds as they are made, on a connection of its own, until the service stops."""
+        """Yield rounds as they are made, on a separate connection, until the service stops."""
         connection = self._make(self._where, timeout=self._timeout)
         try:
             query = "" if after is None else f"?after={after}"
@@ -105,11 +105,11 @@ class Client:
             connection.close()
 
     def state(self) -> dict[str, Any]:
-        """Return machines, jobs, users and tasks, and the number of the ``round`` after which this is so."""
+        """Return machines, jobs, users and tasks, and the number of the ``round`` that they follow."""
         return self._asked("GET", "/v1/state")
 
     def explain(self, task: str) -> dict[str, Any]:
-        """Return why a task waits."""
+        """Return the reason why a task waits."""
         return self._asked("GET", f"/v1/explain/{quote(task, safe='')}")
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Client:
             except (OSError, HTTPException, ValueError) as error:
                 self.close()
                 if time.monotonic() >= end:
-                    raise OSError(f"{method} {path}: no answer: {error}") from error
+                    raise OSError(f"{method} {path}: no response: {error}") from error
             else:
                 if response.status < 400:
                     return answer  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The server of a service: uvicorn, with a time limit for the heads of requests and an end of its own."""
+"""Server of a service: uvicorn, with a time limit for the heads of requests and its own shutdown."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ except ImportError as missing:
     raise ImportError("the service needs starlette and uvicorn: pip install 'flowsched[serve]'") from missing
 
 _HEAD = 32 << 10
-"""Bytes of a head."""
+"""Largest size of a head in bytes."""
 
 
 def is_loopback(host: str) -> bool:
-    """Return True for an address that only this machine reaches."""
+    """Return True for an address that is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -36,10 +36,10 @@ def is_loopback(host: str) -> bool:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; port 0 takes a free one."""
+    """Return a socket that listens at the address; port 0 takes a free one."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)  # asyncio sends at once only where the protocol is named
+        listener = socket.socket(family, kind, protocol)  # asyncio sends at once only if the protocol is named
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(1024)
@@ -50,7 +50,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 def _protocol(seconds: float) -> type[H11Protocol]:
     class Protocol(H11Protocol):
-        """Closes a connection on which the head of a request does not come in time, or an answer is not taken in time."""
+        """Connection that is closed if the head of a request, or the receipt of a response, takes too long."""
 
         _head: asyncio.TimerHandle | None = None
         _full: asyncio.TimerHandle | None = None
@@ -125,7 +125,7 @@ async def serve(
     limits: RequestLimits = RequestLimits(),  # noqa: B008, it is frozen
     begun: Callable[[], object] | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or a failure of the service; finish what is under way then.
+    """Serve until SIGTERM, SIGINT or a failure of the service; then finish the current work.
 
     Parameters
     ----------
@@ -135,12 +135,12 @@ async def serve(
     token : str
     limits : RequestLimits
     begun : callable, optional
-        Called once requests are taken.
+        Called as soon as requests are accepted.
 
     Raises
     ------
     BaseException
-        The one that ended the service.
+        The exception that ended the service.
     """
     config = uvicorn.Config(
         application(service, token, limits), http=_protocol(limits.seconds), ws="none", lifespan="on", log_config=None,

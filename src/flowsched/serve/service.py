@@ -1,14 +1,14 @@
-"""The service: one owner of a scheduler, to which many clients tell events.
+"""The service: one owner of a scheduler, to which many clients report events.
 
-The owner is a thread of its own, which makes every call on the scheduler, one after the other.  A task of the event loop
-gives it work: first the requests that have come meanwhile, then a round, no sooner than a least interval after the last
+The owner is a separate thread, which makes all calls on the scheduler, one after the other.  A task of the event loop
+gives it work: first the requests that have arrived, then a round, at least a minimum interval after the last
 one, or at the time that the last round named.
 
-A request is answered when its events have happened and are on the disk; it does not wait for the round.  What rounds
-decide is read from `Service.rounds`.
+A request is answered when its events have happened and are on disk; it does not wait for the round.  `Service.rounds`
+has the decisions of rounds.
 
-An exception that leaves the scheduler ahead of its journal ends the service: `Service.failed` is set, and a restart goes
-on from the journal.
+An exception that leaves the scheduler ahead of its journal ends the service: `Service.failed` is set, and a restart
+continues from the journal.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from flowsched.serve.wire import RequestError, Row
 _LOGGER = logging.getLogger("flowsched.serve")
 
 _LIFE = 10**9
-"""Rounds are numbered from the number of the life times this."""
+"""Number of round numbers in each life of the service (see `ToldRequests.life`)."""
 
 _COMPACT_BYTES, _COMPACT_SECONDS, _COMPACT_PART = 64 << 20, 2.0, 20.0
-"""A journal is begun anew with the state when it has grown by so much, or a restart would take so long to make its rounds
-again and the last time that it was begun anew took no more than that part of it."""
+"""Limits of the journal before it is compacted: growth in bytes; seconds that a restart takes to make its rounds again;
+and the ratio of these seconds to the time of the last compaction."""
 
 _SLOWEST = 1.0
-"""Seconds to which the pause grows between rounds that time alone asks for, and that decide nothing."""
+"""Longest pause in seconds between rounds that only time requests, and that decide nothing."""
 
 _AHEAD = JournalError, TornStateError, MemoryError
-"""After these the scheduler may be ahead of its journal."""
+"""Exceptions after which the scheduler may be ahead of its journal."""
 
 _T = TypeVar("_T")
 
@@ -68,26 +68,26 @@ class Service:
     Parameters
     ----------
     scheduler : Scheduler
-        The service's own from now on.
+        The service owns it from now on.
     told : ToldRequests, optional
-        Beside the scheduler's journal; by default in memory alone.
+        Stored next to the scheduler's journal; by default in memory alone.
     interval : float
-        Least time between the beginnings of two rounds, in seconds.
+        Minimum time between the beginnings of two rounds, in seconds.
     round_limit : float, optional
-        Seconds of computing for one round.
+        Limit of computing time for one round, in seconds.
     kept : int
-        So many bytes of past rounds are kept for `rounds`.
+        Number of bytes of past rounds that are kept for `rounds`.
 
     Attributes
     ----------
     scheduler : Scheduler
     rounds : NewestRounds
     last : Round or None
-        The last round made.
+        Last round.
     made : int
-        The number of the newest round; in the owner's thread, which may be ahead of `rounds`.
+        Number of the newest round; in the owner's thread, which may be ahead of `rounds`.
     past : deque of dict
-        Figures of the last seconds: rounds, requests, events, and the longest answer and round in seconds.
+        Figures of the last seconds: rounds, requests, events, and the longest response and round in seconds.
     failed : BaseException or None
         The exception that ended the service.
     """
@@ -118,7 +118,7 @@ class Service:
         self._dirty, self._wake = True, -inf
         self._size, self._compacting = 0, 0.0
         self._again = 0.0 if scheduler.recovery is None else scheduler.recovery.seconds
-        """Seconds that a restart would take."""
+        """Seconds of rounds that a restart would have to make again."""
         self._pause = self._interval
         self._news = asyncio.Event()
         self._worker = ThreadPoolExecutor(1, "flowsched-serve")
@@ -126,33 +126,33 @@ class Service:
         self._owner: asyncio.Task[None] | None = None
         self._closing = False
 
-    # -- what clients ask ---------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------
 
     @property
     def open(self) -> bool:
-        """True while requests are taken."""
+        """True while requests are accepted."""
         return not self._closing and self.failed is None
 
     async def tell(self, events: Sequence[Event], key: str | None = None, digest: str = "") -> Row:
-        """Let the events of a request happen, all or none.
+        """Apply the events of a request, all or none.
 
         Parameters
         ----------
         events : sequence of Event
         key : str, optional
-            A request that is told again under its key happens once.
+            Repeated requests with the same key happen once.
         digest : str
-            Tells whether it is the same request.
+            Digest of the request, to detect another one with the same key.
 
         Returns
         -------
         dict
-            The answer, see the reference of the service.
+            The response, see the reference of the service.
 
         Raises
         ------
         RequestError
-            It was refused; nothing of it has happened.
+            The request was refused; none of it has happened.
         """
         self._check_open()
         if key is not None:
@@ -172,12 +172,12 @@ class Service:
         return await asyncio.shield(request.answer)
 
     async def ask(self, question: Callable[[], _T]) -> _T:
-        """Return what a question finds that is asked between two calls on the scheduler, in the owner's thread."""
+        """Call a function in the owner's thread, between two calls on the scheduler, and return its result."""
         self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._worker, question)
 
     async def what_if(self, events: Sequence[Event]) -> Row:
-        """Return the round that would be made if these events happened; see `Scheduler.what_if`."""
+        """Return the round that would follow these events; see `Scheduler.what_if`."""
         async with self._copies:
             copy = await self.ask(self.scheduler.copy)
             return await asyncio.to_thread(self._supposed, copy, events)
@@ -201,7 +201,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         if self.scheduler.journal is not None:
-            self.scheduler.journal.log.sync()  # what an earlier life wrote, and may have been killed before this
+            self.scheduler.journal.log.sync()  # an earlier life may have been killed before this
         self._owner = asyncio.create_task(self._own())
         return self
 
@@ -211,12 +211,12 @@ class Service:
         await self.close()
 
     def stop(self) -> None:
-        """Take no more requests; those that were taken are answered, and the round under way is finished."""
+        """Accept no more requests; accepted ones are answered, and the current round is finished."""
         self._closing = True
         self._news.set()
 
     async def close(self) -> None:
-        """Stop, wait for the end, and let another service have the files."""
+        """Stop, wait for the end, and release the files for another service."""
         self.stop()
         if self._owner is not None:
             await asyncio.wait([self._owner])
@@ -226,7 +226,7 @@ class Service:
             self.scheduler.journal.close()
 
     async def wait(self) -> None:
-        """Wait until the owner has ended."""
+        """Wait until the owner's thread has ended."""
         assert self._owner is not None
         await asyncio.wait([self._owner])
 
@@ -251,7 +251,7 @@ class Service:
             _LOGGER.critical("the service has failed", exc_info=error)
         finally:
             self.rounds.close()
-            gone = RequestError("the service has ended; it is not known whether this has happened", 503)
+            gone = RequestError("the service has ended; this may or may not have happened", 503)
             for request in chain(self._inbox, self._under_way.values(), batch):
                 if not request.answer.done():
                     request.answer.set_exception(gone)
@@ -262,18 +262,18 @@ class Service:
             async with asyncio.timeout(None if wake == inf else max(wake - self._clock(), 0.0)):
                 await self._news.wait()
 
-    def _publish(self, told: bytes | None, seconds: float) -> None:
+    def _publish(self, report: bytes | None, seconds: float) -> None:
         second = self._second()
         second["rounds"] += 1
         second["round"] = max(second["round"], seconds)
-        if told is None:
+        if report is None:
             return
-        self.rounds.add(told)
+        self.rounds.add(report)
 
     # -- in the owner's thread ----------------------------------------------------------------------------------
 
     def _happen(self, batch: list[_Request], loop: asyncio.AbstractEventLoop) -> None:
-        """Let the requests of a batch happen; answer them once they are on the disk."""
+        """Apply the requests of a batch; answer them once they are on disk."""
         answers: list[tuple[_Request, Row | RequestError]] = []
         for request in batch:
             try:
@@ -312,7 +312,7 @@ class Service:
                 self._new.append(event.task.id)
 
     def _answer(self, answers: Sequence[tuple[_Request, Row | RequestError]]) -> None:
-        """Answer requests; in the thread of the event loop."""
+        """Answer requests, in the thread of the event loop."""
         now = time.perf_counter()
         second = self._second()
         for request, answer in answers:
@@ -328,14 +328,14 @@ class Service:
                 request.answer.set_result(answer)
 
     def _second(self) -> Row:
-        """Return the figures of the present second."""
+        """Return the figures of the current second."""
         second = int(time.time())
         if not self.past or self.past[-1]["time"] != second:
             self.past.append({"time": second, "rounds": 0, "requests": 0, "events": 0, "latency": 0.0, "round": 0.0})
         return self.past[-1]
 
     def _round(self, now: float) -> tuple[bytes | None, float]:
-        """Decide a round and let it happen; return what is told of it, None if it says nothing, and its seconds."""
+        """Decide and commit a round; return its report, None if it is empty, and its seconds."""
         scheduler, start = self.scheduler, time.perf_counter()
         try:
             self._compact()
@@ -343,7 +343,7 @@ class Service:
             self._again += time.perf_counter() - start
         except _AHEAD:
             raise
-        except Exception:  # the cluster is as before
+        except Exception:  # the cluster is unchanged
             _LOGGER.exception("a round raised an exception; it is made again in a second")
             self._dirty, self._wake = False, now + _SLOWEST
             return None, time.perf_counter() - start
@@ -352,18 +352,18 @@ class Service:
         self.last, self._wake, self._dirty = round, max(round.again_at, now + self._pause), False
         ended, self._ended = [*self._ended, *done.ended], []
         new, self._new = [*self._new, *(run.task for run in done.ended)], []
-        told = None
+        report = None
         if done.accepted or ended or new:
             self.made += 1
-            told = wire.spelt(
+            report = wire.spelt(
                 {"round": self.made, "now": now, "events": scheduler.cluster.events, **wire.deltas(done.accepted, done.runs),
                  "ended": [run._asdict() for run in ended], "waiting": len(round.waiting),
                  "reasons": wire.reasons(round.waiting, dict.fromkeys(new)), "again_at": round.again_at}
             )  # fmt: skip
-        return told, time.perf_counter() - start
+        return report, time.perf_counter() - start
 
     def _compact(self) -> None:
-        """Begin the journal anew where it has become long."""
+        """Compact the journal if it has become long."""
         journal, start = self.scheduler.journal, time.perf_counter()
         if journal is not None and (
             journal.size > 2 * self._size + _COMPACT_BYTES
@@ -374,32 +374,32 @@ class Service:
 
 
 def _refused(error: FlowschedError) -> RequestError:
-    """Return the answer to a request of which an event was refused."""
+    """Return the response to a request with a refused event."""
     status = 404 if isinstance(error, UnknownIdError) else 409 if isinstance(error, DuplicateIdError) else 422
     return RequestError(f"events[{error.index}]: {error}", status, index=error.index)
 
 
-def _check_same(digest: str, told: str) -> None:
-    if digest != told:
-        raise RequestError("Idempotency-Key: another request was told under it", 422)
+def _check_same(digest: str, known: str) -> None:
+    if digest != known:
+        raise RequestError("Idempotency-Key: it was already used for another request", 422)
 
 
 class NewestRounds:
-    """Rounds in the order of their numbers, which follow each other; the oldest are dropped.
+    """Rounds in the order of their consecutive numbers; the oldest are dropped.
 
     Parameters
     ----------
     newest : int
-        The number before that of the first round.
+        Number before that of the first round.
     kept : int
-        So many bytes of them are kept.
+        Number of bytes of rounds that are kept.
 
     Attributes
     ----------
     newest : int
-        The number of the last one.
+        Number of the last round.
     closed : bool
-        There will be no more.
+        True if no more rounds follow.
     """
 
     def __init__(self, newest: int, kept: int) -> None:
@@ -419,7 +419,7 @@ class NewestRounds:
         more.set()
 
     def close(self) -> None:
-        """Wake up whatever waits."""
+        """Wake up all waiting requests."""
         self.closed = True
         self._more.set()
 
@@ -429,7 +429,7 @@ class NewestRounds:
         Raises
         ------
         RequestError
-            Status 410: some of them are not kept any more, or are of another life.
+            Status 410: some of them are no longer kept, or belong to another life of the service.
         """
         first = self.newest - len(self._texts)
         if not first <= number <= self.newest:
@@ -440,7 +440,7 @@ class NewestRounds:
         return [self._texts[i] for i in range(number - first, min(number - first + most, len(self._texts)))]
 
     async def more(self, number: int, timeout: float) -> None:
-        """Wait until there are rounds after a number, at most so many seconds, or until there will be none."""
+        """Wait for rounds after a number, up to `timeout` seconds, or for the end of the service."""
         more = self._more
         if self.newest <= number and not self.closed:
             with suppress(TimeoutError):

@@ -1,14 +1,14 @@
-"""Requests that were told under a key: told again, they happen once, also after the service was killed.
+"""Keys of past requests: a repeated request happens once, also after the service was killed.
 
-A client that gets no answer repeats its request under the same key.  The journal says how many events have happened, and
-the events of a request are one record of it.  So a file beside the journal is enough that has, for each request with a
-key and before its events happen: the key, a digest of the request, the number of events before it, and how many it has.
+A client without a response repeats its request under the same key.  The journal has the number of past events, and the
+events of a request are one record of it.  So a file next to the journal is enough.  For each request with a key it has,
+before the events happen: the key, a digest of the request, the number of events before it, and its number of events.
 
-Rule: a request has happened if and only if it stands in the file, no later record voids it, and the cluster has counted
+Rule: a request has happened if and only if it is in the file, no later record voids it, and the cluster has counted
 its last event.  A record voids every earlier one whose last event would come after its own beginning: such a request was
 refused, or its record in the journal was torn.
 
-A number of lives is kept there, too: one more each time that the file is opened.
+The file also has the number of the service's life, which grows by one each time that the file is opened.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class ToldRequest(NamedTuple):
     ----------
     digest : str
     before : int
-        Events that had happened before it.
+        Number of events that had happened before it.
     size : int
-        Events that it has.
+        Number of its events.
     """
 
     digest: str
@@ -43,21 +43,21 @@ class ToldRequest(NamedTuple):
 
 
 class ToldRequests:
-    """The requests of the past, by key.
+    """Past requests by key.
 
     Parameters
     ----------
     path : path or None
-        None keeps them in memory alone, as a scheduler without a journal does.
+        None keeps them in memory alone, for a scheduler without a journal.
     events : int
-        Events that the recovered cluster has counted.
+        Number of events that the recovered cluster has counted.
     kept : int
-        So many keys are remembered, the newest.
+        Number of newest keys that are kept.
 
     Attributes
     ----------
     life : int
-        Number of times that the file was opened, this one included; drawn by lot without a file.
+        Number of times that the file was opened, this one included; random without a file.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, events: int = 0, *, kept: int = KEPT) -> None:
@@ -91,30 +91,30 @@ class ToldRequests:
                         self._known[key] = ToldRequest(digest, before, size)
             self._log.go_on(reader)
         self._void(events)
-        self._begin_anew()
+        self._rewrite()
 
     def _void(self, before: int) -> None:
-        """Forget the requests that would end after so many events; they are the last ones."""
+        """Forget the requests whose last event would come after `before` events; they are the last ones."""
         while self._known and sum(next(reversed(self._known.values()))[1:]) > before:
             self._known.popitem()
 
-    def _begin_anew(self) -> None:
-        """Write a new file, of what is still remembered."""
+    def _rewrite(self) -> None:
+        """Write a new file with the kept requests."""
         if self._log is not None:
             while len(self._known) > self._kept:
                 del self._known[next(iter(self._known))]
-            told = [_record(key, *request) for key, request in self._known.items()]
-            self._log.restart(_record(None, "", self.life, 0), *told)
-            self._records = len(told)
+            records = [_record(key, *request) for key, request in self._known.items()]
+            self._log.restart(_record(None, "", self.life, 0), *records)
+            self._records = len(records)
 
     def find(self, key: str) -> ToldRequest | None:
         """Return the request of a key, None for one that has not happened."""
         return self._known.get(key)
 
     def note(self, key: str, digest: str, before: int, size: int) -> None:
-        """Remember a request; before its events happen."""
+        """Record a request, before its events happen."""
         if self._records >= 2 * self._kept:
-            self._begin_anew()
+            self._rewrite()
         if self._log is not None:
             self._log.check()
             self._log.append(_record(key, digest, before, size))
@@ -124,19 +124,19 @@ class ToldRequests:
             del self._known[next(iter(self._known))]
 
     def refuse(self, key: str, events: int) -> None:
-        """Forget a request that was remembered, and has not happened."""
+        """Forget a recorded request that has not happened."""
         self._known.pop(key, None)
         if self._log is not None:
             self._log.append(_record("", "", events, 0))
             self._records += 1
 
     def sync(self) -> None:
-        """Wait for the disk."""
+        """Wait until the file is on disk."""
         if self._log is not None:
             self._log.sync()
 
     def close(self) -> None:
-        """Let another service have the file."""
+        """Release the file for another service."""
         if self._log is not None:
             self._log.close()
 

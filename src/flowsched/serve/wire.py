@@ -1,4 +1,4 @@
-"""JSON of the service: requests become events, rounds become JSON; whatever is wrong is an error with a place."""
+"""JSON of the service: requests become events, rounds become JSON; errors name their place in the request."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from flowsched.rounds.values import Delta, Place, Preempt, Reason
 Row = dict[str, Any]
 
 DEEPEST = 8
-"""No event is nested deeper; an event of a task with requirements needs 6."""
+"""Largest nesting depth of an event; an event of a task with requirements needs 6."""
 
 LONGEST_ID = 1000
 
 
 class RequestError(InputError):
-    """A request that is refused as a whole.
+    """A refused request.
 
     Parameters
     ----------
     message : str
     status : int
-        Of HTTP.
+        HTTP status.
     **place : Any
-        Further members of the answer: the index of the event, the field.
+        Further members of the response: the index of the event, the field.
     """
 
     def __init__(self, message: str, status: int = 400, **place: Any) -> None:
@@ -40,7 +40,7 @@ class RequestError(InputError):
         self.status, self.place = status, place
 
     def answer(self) -> Row:
-        """Return the body of the answer."""
+        """Return the body of the response."""
         return {"error": str(self), **self.place}
 
 
@@ -48,7 +48,7 @@ class RequestError(InputError):
 
 
 def parse(body: bytes) -> Any:
-    """Parse a JSON text; numbers that are none (NaN) and whole numbers beyond 64 bits are refused."""
+    """Parse a JSON text; NaN and whole numbers beyond 64 bits are refused."""
     try:
         return json.loads(body.decode(), parse_int=_whole, parse_constant=_no_number)
     except RecursionError:
@@ -68,21 +68,21 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def decode(told: Any, most: int) -> list[ev.Event]:
+def decode(body: Any, most: int) -> list[ev.Event]:
     """Return the events of a request: a list of objects, or an object with such a list under ``events``.
 
     Raises
     ------
     RequestError
-        Names the index and the field.
+        The message names the index and the field.
     """
-    if isinstance(told, dict) and told.keys() == {"events"}:
-        told = told["events"]
-    if not isinstance(told, list):
-        raise RequestError(f"body: a list of events expected, got {quoted(told)}")
-    if len(told) > most:
-        raise RequestError(f"body: {len(told)} events; at most {most} in one request", 413)
-    return [_event(i, record) for i, record in enumerate(told)]
+    if isinstance(body, dict) and body.keys() == {"events"}:
+        body = body["events"]
+    if not isinstance(body, list):
+        raise RequestError(f"body: a list of events expected, got {quoted(body)}")
+    if len(body) > most:
+        raise RequestError(f"body: {len(body)} events; at most {most} in one request", 413)
+    return [_event(i, record) for i, record in enumerate(body)]
 
 
 def _event(index: int, record: Any) -> ev.Event:
@@ -110,10 +110,10 @@ def _event(index: int, record: Any) -> ev.Event:
     tasks = record.get("tasks", [])
     if not isinstance(tasks, list):
         refuse("tasks", f"a list of tasks expected, got {quoted(tasks)}")
-    told = {f"tasks[{i}]": task for i, task in enumerate(tasks)}
+    described = {f"tasks[{i}]": task for i, task in enumerate(tasks)}
     if kind == "TaskSubmitted":
-        told["task"] = record["task"]
-    for place, task in told.items():
+        described["task"] = record["task"]
+    for place, task in described.items():
         if not isinstance(task, dict):
             refuse(place, f"an object expected, got {quoted(task)}")
         if "id" not in task:
@@ -134,7 +134,7 @@ _TASK = tuple(f.name for f in fields(Task))
 
 @cache
 def _kind(name: str) -> dict[str, bool] | None:
-    """Return the fields of a kind of event, True for those that are needed; None for no kind."""
+    """Return the fields of a kind of event, True for required ones; None for an unknown kind."""
     kind = getattr(ev, name, None) if name in ev.__all__ else None
     if not isinstance(kind, type) or not issubclass(kind, ev.Event) or kind is ev.Event:
         return None
@@ -157,7 +157,7 @@ def _all(values: Iterable[Any], left: int) -> bool:
 
 
 def spelt(value: Any) -> bytes:
-    """Return a value as one line of JSON; numbers that are not finite become null."""
+    """Return a value as one line of JSON; infinite numbers and NaN become null."""
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False, default=_other)
     except ValueError:
@@ -180,18 +180,18 @@ def _finite(value: Any) -> Any:
 
 
 def deltas(accepted: Iterable[Delta], runs: Mapping[Hashable, int]) -> Row:
-    """Return the deltas that have happened, by kind; those that start have the number of their run."""
+    """Return the deltas that have happened, by kind; starts have the number of their run."""
     placed, migrated, preempted = list[Row](), list[Row](), list[Row]()
     for delta in accepted:
-        told: Row = {"task": delta.task, "machine": delta.machine}
+        row: Row = {"task": delta.task, "machine": delta.machine}
         if isinstance(delta, Preempt):
-            preempted.append({**told, "by": delta.by})
+            preempted.append({**row, "by": delta.by})
             continue
-        told |= {"run": runs.get(delta.task), "devices": delta.devices}
+        row |= {"run": runs.get(delta.task), "devices": delta.devices}
         if isinstance(delta, Place):
-            placed.append(told)
+            placed.append(row)
         else:
-            migrated.append({**told, "from": delta.old, "by": delta.by})
+            migrated.append({**row, "from": delta.old, "by": delta.by})
     return {"placed": placed, "migrated": migrated, "preempted": preempted}
 
 
@@ -202,7 +202,7 @@ def reason(why: Reason) -> Row:
 
 
 def reasons(waiting: Mapping[Hashable, Reason], tasks: Iterable[Hashable]) -> list[Row]:
-    """Return the reasons of some of the waiting tasks; tasks that share one stand together."""
+    """Return the reasons of some of the waiting tasks; tasks with the same reason are grouped."""
     together: dict[int, tuple[Reason, list[Hashable]]] = {}
     for task in tasks:
         why = waiting.get(task)

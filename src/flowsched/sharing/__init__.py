@@ -1,7 +1,7 @@
-"""Proportional sharing among users over time: the deployment sequence, and the ledger of what is lent.
+"""Proportional sharing among users over time: the deployment sequence, and the ledger of loans.
 
-`sequence` writes one period out; `DeploymentSequence` draws from an endless one; `Ledger` holds the debts; `Deployment`
-puts them together, heartbeat by heartbeat.
+`sequence` writes out one period; `DeploymentSequence` draws from an endless sequence; `Ledger` holds the debts;
+`Deployment` combines them, heartbeat by heartbeat.
 """
 
 from flowsched.sharing.deployment import Deployment, Heartbeat

@@ -1,7 +1,8 @@
 """Sharing over time: the deployment sequence keeps entitlements, the ledger keeps loans.
 
 On every heartbeat some units are free.  The sequence divides them, borrowers pay their debts from their part, and each
-user runs what it has.  What one user cannot use others may, and owe it; what no user can use rolls the sequence back.
+user runs tasks in the rest.  Others may use the unused part of a user, and owe it; units without any use roll the
+sequence back.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", sections 2.1 and 2.2.
 """
@@ -33,17 +34,17 @@ class Heartbeat:
     ----------
     users : tuple
     entitled : ndarray of int64
-        By the sequence.
+        Entitlements by the sequence.
     received : ndarray of int64
-        After debts, in units times ticks.
+        Entitlements after debts, in units times ticks.
     units : ndarray of int64
-        That each user runs.
+        Units that each user runs.
     tasks : ndarray of int64
-        Tasks that each starts, from the head of its queue.
+        Tasks that each user starts, from the head of its queue.
     spare : ndarray of bool
-        Whether the last of these is a spare, which needed more than the user had.
+        True if the last of these is a spare, which needed more than the user had.
     left : int
-        Units that no user uses.
+        Units without a use.
     """
 
     users: tuple[Hashable, ...]
@@ -62,16 +63,16 @@ class Deployment:
     ----------
     quotas : mapping of user to int
     mu : float
-        Part of what it could pay back that a borrower with tasks pays per heartbeat (0 < mu <= 1); fractions of units are
+        Part of the possible repayment that a borrower with tasks pays per heartbeat (0 < mu <= 1); fractions of units are
         carried over.  A borrower without tasks pays all it can.
     method : {"max_deficit", "min_ratio"}
     spares : {"largest", "owed"}
-        Which spare task gets left-over grains first: the largest that fits (the source's rule; of equals, that of the
-        user that is owed more for its quota), or always that of the user that is owed more.  The second keeps the
-        proportions where heartbeats bring few grains and most tasks start as spares.
+        The spare task that gets left-over grains first: the largest that fits (the source's rule; of equals, that of the
+        user that is owed more for its quota), or always that of the user that is owed more.  The second rule keeps the
+        proportions if heartbeats bring few grains and most tasks start as spares.
     ticks : int
-        1: users share units.  More: they share units times ticks of time, and a unit is expected to be used for so many;
-        `finished` corrects that when it is known.
+        1: users share units.  More: they share units times ticks of time, and this is the expected number of ticks of a
+        unit's use; `finished` corrects it afterwards.
 
     Attributes
     ----------
@@ -114,23 +115,23 @@ class Deployment:
 
     @property
     def users(self) -> tuple[Hashable, ...]:
-        """In the order of all arrays."""
+        """Users, in the order of all arrays."""
         return self.sequence.users
 
     def join(self, user: Hashable, quota: int) -> None:
-        """A user comes."""
+        """Add a user."""
         self.sequence.join(user, quota)
         self.ledger.join(user)
         self._weights = np.append(self._weights, float(quota))
         self._carried = np.append(self._carried, 0.0)
 
     def update(self, user: Hashable, quota: int) -> None:
-        """A user has another quota from now on."""
+        """Change a user's quota."""
         self.sequence.update(user, quota)
         self._weights[self.sequence.index([user])] = quota
 
     def copy(self) -> Deployment:
-        """An independent copy: to see what a heartbeat would bring."""
+        """Return an independent copy, for a trial heartbeat."""
         twin = copy.copy(self)
         twin.sequence = copy.copy(self.sequence)
         twin.ledger = copy.copy(self.ledger)
@@ -140,7 +141,7 @@ class Deployment:
         return twin
 
     def leave(self, user: Hashable) -> None:
-        """A user goes: at once if it owes nothing, else as soon as all that it receives has paid its debts."""
+        """Remove a user: at once if it owes nothing, else as soon as its receipts have paid its debts."""
         self.sequence.index([user])
         if len(self.users) - len(self._leaving) == 1 and user not in self._leaving:
             raise InputError(f"user {user!r} is the last one")
@@ -148,7 +149,7 @@ class Deployment:
         self._part()
 
     def _part(self) -> None:
-        """Remove users that want to go and owe nothing."""
+        """Remove leaving users that owe nothing."""
         for user in list(self._leaving):
             i = self.sequence.index([user])[0]
             if not self.ledger.debt[i].any():
@@ -159,14 +160,14 @@ class Deployment:
                 del self._leaving[user]
 
     def deal(self, free: int, wanted: Mapping[Hashable, int] | Sequence[int] | Ints) -> Heartbeat:
-        """A heartbeat of units that are all alike.
+        """Distribute the equal units of a heartbeat.
 
         Parameters
         ----------
         free : int
             Free units.
         wanted : mapping of user to int, or array of int, shape (n,)
-            Units that each user could use now.
+            Units that each user can use now.
 
         Returns
         -------
@@ -179,7 +180,7 @@ class Deployment:
         units = np.minimum(received // self.ticks, want)
         rest = free - int(units.sum())
         if rest:
-            # Fractions of a unit first, to the users that are owed most; then what no user can use itself, in proportion.
+            # Fractions of a unit first, to the users that are owed most; then unused units, in proportion.
             merit = self._merit(received - units * self.ticks)
             part = np.where(units < want, received % self.ticks, 0)
             first = np.argsort(-merit, kind="stable")[: int(part.sum()) // self.ticks]
@@ -190,10 +191,10 @@ class Deployment:
         return Heartbeat(self._settled(), entitled, received, units, units, np.zeros(len(units), np.bool_), left)
 
     def deal_sizes(self, free: int, queues: Mapping[Hashable, Sequence[int] | Ints]) -> Heartbeat:
-        """A heartbeat of grains, for tasks of their own sizes.
+        """Distribute the grains of a heartbeat to tasks of given sizes.
 
-        Each user starts tasks from the head of its queue while they fit into what it has, and names the next one as a
-        spare; grains left over go to the spares, the largest that fits first, at the price of a debt.
+        Each user starts tasks from the head of its queue while they fit into its part, and offers the next one as a
+        spare; left-over grains go to the spares, the largest that fits first, at the price of a debt.
 
         Parameters
         ----------
@@ -239,7 +240,7 @@ class Deployment:
         return Heartbeat(self._settled(), entitled, received, units, tasks, spare, left)
 
     def book(self, units: Ints) -> None:
-        """Book that users have started so many units: the sequence moves on, and debts are paid or made.
+        """Book the units that users have started: the sequence moves on, and debts are paid or made.
 
         Parameters
         ----------
@@ -254,9 +255,9 @@ class Deployment:
         self._part()
 
     def finished(self, user: Hashable, units: int, ticks: int) -> None:
-        """Units were used for so many ticks in truth: the difference to what was expected is booked.
+        """Book the difference between the real and the expected ticks of a user's units.
 
-        The user's part of it is its own, the rest is owed to the others, or by them.
+        The user bears its own part of it; the others are owed the rest, or owe it.
         """
         check_units("units", units)
         check_units("ticks", ticks)
@@ -265,12 +266,12 @@ class Deployment:
         self.charge(used)
 
     def charge(self, used: Ints) -> None:
-        """Book use beyond what `book` has booked (> 0), or less of it (< 0); the sequence stays where it is.
+        """Book use beyond that of `book` (> 0), or less (< 0); the position in the sequence stays.
 
         Parameters
         ----------
         used : ndarray of int64, shape (n,)
-            In units times ticks.  All users together owe it, or are owed it, in proportion to their quotas.
+            In units times ticks.  All users together owe or are owed it, in proportion to their quotas.
         """
         used = whole_vector("used", used, len(self.users))
         total = int(used.sum())
@@ -278,7 +279,7 @@ class Deployment:
         self.ledger.balance(used - part if total > 0 else used + part)
 
     def scale(self, factor: float) -> None:
-        """Multiply all debts, for another unit."""
+        """Multiply all debts, for a change of the unit."""
         self.ledger.scale(factor)
         self._carried = self._carried * factor
 
@@ -297,7 +298,7 @@ class Deployment:
         return want
 
     def _entitle(self, free: int, busy: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-        """Parts by the sequence, and after debts (in units times ticks)."""
+        """Return entitlements by the sequence, and after debts (in units times ticks)."""
         entitled = self.sequence.draw(free)
         part = entitled * self.ticks
         debts = self.ledger.debt.sum(axis=1)
@@ -309,12 +310,12 @@ class Deployment:
         return entitled, self.ledger.settle(part, could)
 
     def _merit(self, unused: Ints) -> NDArray[np.float64]:
-        """Return what each user is owed, with what it has not used now, for its quota."""
+        """Return the amount that each user is owed, with its unused units, for its quota."""
         merit: NDArray[np.float64] = (self.ledger.net() + unused) / np.maximum(self._weights, 1e-9)
         return merit
 
     def _book(self, free: int, received: Ints, units: Ints) -> int:
-        """Roll back what no user uses, and book what each used beyond or below its part."""
+        """Roll back unused units, and book each user's use beyond or below its part."""
         left = free - int(units.sum())
         part = received - self.sequence.roll_back(left) * self.ticks if left else received
         self.ledger.balance(units * self.ticks - part)
@@ -327,7 +328,7 @@ class Deployment:
 
 
 def _sizes(what: str, queue: Sequence[int] | Ints) -> Ints:
-    """Sizes of tasks, in their order."""
+    """Return sizes of tasks, in their order."""
     sizes = whole_vector(what, queue, len(queue) if isinstance(queue, Sequence | np.ndarray) else 0)
     if (sizes <= 0).any():
         at = int(np.argmax(sizes <= 0))

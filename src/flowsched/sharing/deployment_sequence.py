@@ -1,11 +1,11 @@
-"""The deployment sequence: the user of each next unit, so that proportions hold at every moment.
+"""The deployment sequence: the user of each next unit, so that proportions are kept at every position.
 
 Each user i owns a proportion, an integer quota R_i.  *Min ratio* gives the next unit to the user with the smallest
-r_i / R_i, r_i being what it has got (of equals, the first).  So the k-th unit of user i has the key (k - 1) / R_i and
-the sequence is all keys in order.  *Max deficit* takes the user with the largest (r_i - 1) / R_i, r_i being what it
-still has to get (of equals, the last); its keys run through the same values downwards, so it is min ratio reversed.
-After sum R_i units both begin again, and quotas with a common divisor m run through m equal periods, so one period
-says all: the numbers of units by user among the first p are arithmetic, however large p is.
+r_i / R_i, where r_i is its number of units so far (of equals, the first).  So the k-th unit of user i has the key
+(k - 1) / R_i, and the sequence is all keys in order.  *Max deficit* takes the user with the largest (r_i - 1) / R_i,
+where r_i is its number of remaining units (of equals, the last); its keys run through the same values downwards, so it
+is min ratio reversed.  After sum R_i units both begin again, and quotas with a common divisor m run through m equal
+periods, so one period is enough: the numbers of units by user among the first p follow by arithmetic, at any p.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", sections 2.1 and 2.2.
 """
@@ -28,15 +28,15 @@ Method = Literal["max_deficit", "min_ratio"]
 
 _METHODS = ("max_deficit", "min_ratio")
 _LONGEST = 1 << 26
-"""Entries of the longest sequence written out."""
+"""Largest number of entries of a sequence that is written out."""
 _TABLE = 1 << 18
-"""Entries of the largest table of counts that is kept for one period."""
+"""Largest number of entries of a table of counts for one period."""
 LARGEST = 1 << 30
-"""Quotas stay below, after division by what they have in common: a key times 2**32 fits in 64 bits."""
+"""Upper bound of quotas after division by their common divisor, exclusive: a key times 2**32 fits in 64 bits."""
 
 
 def sequence(quotas: Sequence[int] | Ints, method: Method = "max_deficit") -> Ints:
-    """Write the deployment sequence out.
+    """Return the deployment sequence, written out.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def sequence(quotas: Sequence[int] | Ints, method: Method = "max_deficit") -> In
 
 
 def _reduced(quotas: Sequence[int] | Ints, method: str) -> tuple[Ints, int]:
-    """The quotas divided by what they have in common, and that."""
+    """Return the quotas divided by their common divisor, and the divisor."""
     if method not in _METHODS:
         raise InputError(f"method: one of {', '.join(_METHODS)} expected, got {quoted(method)}")
     quotas = ordered("quotas", quotas)
@@ -94,14 +94,14 @@ def check_units(what: str, units: object) -> None:
 def _period(quotas: Ints, method: Method) -> Ints:
     user = np.repeat(np.arange(len(quotas)), quotas)
     nth = np.arange(len(user)) - np.repeat(np.cumsum(quotas) - quotas, quotas)
-    # Equal fractions round alike, and those that differ do so by at least 1 / (R_i * R_j) > 2**-51, which a double can tell,
+    # Equal fractions round alike, and others differ by at least 1 / (R_i * R_j) > 2**-51, more than the error of a double,
     # because the two largest quotas sum to at most `_LONGEST` (products below 2**50).
     order = np.lexsort((user, nth / quotas[user]))
     return user[order] if method == "min_ratio" else user[order[::-1]]
 
 
 class PeriodCounts:
-    """Numbers of entries by user among the first p, for any p >= 0."""
+    """Numbers of entries by user among the first p entries, for any p >= 0."""
 
     def __init__(self, quotas: Ints, method: Method) -> None:
         self.quotas = quotas
@@ -114,7 +114,7 @@ class PeriodCounts:
             np.cumsum(self._table, axis=0, out=self._table)
 
     def within(self, position: Ints) -> Ints:
-        """Shape (..., n) for positions 0 to `length`."""
+        """Return the counts at positions 0 to `length`, shape (..., n)."""
         if self._table is not None:
             counts: Ints = self._table[position]
             return counts
@@ -123,7 +123,7 @@ class PeriodCounts:
         return self._by_threshold(position)
 
     def _by_threshold(self, position: Ints) -> Ints:
-        """Min ratio: the keys below a threshold are the first ones; find the threshold by halving, then settle ties."""
+        """Return the counts of min ratio by bisection of the key at a position; ties are then settled in order."""
         position = np.asarray(position, np.int64)[..., None]
         low, high = np.zeros_like(position), np.full_like(position, 1 << 32)
         while (high - low).max(initial=0) > 1:
@@ -143,14 +143,14 @@ class PeriodCounts:
         return counts
 
     def _below(self, threshold: Ints) -> Ints:
-        """Return how many keys k / R_i are below threshold / 2**32, by user."""
+        """Return the number of keys k / R_i below threshold / 2**32, by user."""
         return (threshold * self.quotas + (1 << 32) - 1) >> 32
 
 
 class DeploymentSequence:
     """An endless deployment sequence and the position up to which it is used.
 
-    Nothing is written out: drawing costs the same however many units are drawn.
+    The sequence is not written out: the cost of drawing does not depend on the number of units.
 
     Parameters
     ----------
@@ -158,14 +158,14 @@ class DeploymentSequence:
         A sequence's users are 0, 1, 2, ...
     method : {"max_deficit", "min_ratio"}
     position : int
-        Units used before.
+        Number of units used before.
 
     Attributes
     ----------
     users : tuple
-        In the order in which they joined, which decides between equals.
+        In order of joining, which decides between equals.
     position : int
-        Units used in this turn of the sequence (modulo `total`).
+        Number of units used in this period of the sequence (modulo `total`).
 
     Examples
     --------
@@ -203,11 +203,11 @@ class DeploymentSequence:
 
     @property
     def period(self) -> int:
-        """After so many units the sequence repeats itself."""
+        """Number of units after which the sequence repeats."""
         return self._counts.length
 
     def peek(self, units: int | Sequence[int] | Ints) -> Ints:
-        """Return what the next units would be, by user; see `draw`."""
+        """Return the next units by user, without using them; see `draw`."""
         wanted = np.asarray(units)
         if wanted.dtype.kind not in "iu" or wanted.ndim > 1 or (wanted < 0).any():
             raise InputError(f"units: a whole number >= 0 or a vector of them expected, got {quoted(units)}")
@@ -223,12 +223,12 @@ class DeploymentSequence:
         Parameters
         ----------
         units : int, or array of int, shape (k,)
-            How many; several numbers are drawn one after the other.
+            Number of units; several numbers are drawn one after the other.
 
         Returns
         -------
         ndarray of int64, shape (n,) or (k, n)
-            How many of them are each user's, in the order of `users`.
+            Number of units of each user, in the order of `users`.
         """
         counts = self.peek(units)
         self.position = (self.position + int(counts.sum())) % self.total
@@ -240,24 +240,24 @@ class DeploymentSequence:
         Returns
         -------
         ndarray of int64, shape (n,)
-            How many of them had been each user's.
+            Number of returned units of each user.
         """
         check_units("units", units)
         self.position = (self.position - units) % self.total
         return self.peek(units)
 
     def join(self, user: Hashable, quota: int) -> None:
-        """A user comes: it counts as having used as large a part of its quota in this turn as all others have."""
+        """Add a user, as if it had used the same part of its quota in this period as all others."""
         check_id("user", user)
         if user in self._quotas:
-            raise DuplicateIdError(f"user {user!r} is already there")
+            raise DuplicateIdError(f"user {user!r} already exists")
         check_units(f"user {user!r}: quota", quota)
         used = self._part(quota)
         self._set({**self._quotas, user: quota})
         self.position = (self.position + used) % self.total
 
     def leave(self, user: Hashable) -> None:
-        """A user goes, and with it the part of its quota that was used in this turn."""
+        """Remove a user, with the part of its quota that was used in this period."""
         used = self._part(self._quota(user))
         left = {other: quota for other, quota in self._quotas.items() if other != user}
         if not any(left.values()):
@@ -266,7 +266,7 @@ class DeploymentSequence:
         self.position = max(0, self.position - used) % self.total
 
     def update(self, user: Hashable, quota: int) -> None:
-        """A user has another quota from now on; as large a part of the turn as before counts as used."""
+        """Change a user's quota; the same part of the period as before counts as used."""
         self._quota(user)
         check_units(f"user {user!r}: quota", quota)
         position, total = self.position, self.total
@@ -278,11 +278,11 @@ class DeploymentSequence:
         return self._quotas[user]
 
     def _part(self, quota: int) -> int:
-        """floor(used / total * quota + 1/2), exactly."""
+        """Return floor(used / total * quota + 1/2), exactly."""
         return (2 * self.position * quota + self.total) // (2 * self.total)
 
     def index(self, users: Iterable[Hashable]) -> list[int]:
-        """Positions of users in `users`."""
+        """Return the positions of users in `users`."""
         where = {user: i for i, user in enumerate(self.users)}
         try:
             return [where[user] for user in ids("users", users)]

@@ -1,7 +1,7 @@
 """Ledger of debts between users, without interest, chains or cycles.
 
-A user that cannot use its units lends them.  At any time a user owes others, or is owed by others, or neither: where a
-loan would make a user both, the debt moves, such that every net position changes by the loan alone.  The
+A user that cannot use its units lends them.  At any time a user owes others, or is owed by others, or neither.  If a
+loan would make a user both, the debt moves so that every net position changes by the loan alone.  The
 ledger is a matrix ``debt[t, s]`` (t owes s); a user with an entry in its row has none in its column.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", section 2.1 (2).
@@ -31,11 +31,11 @@ class Reclaimed:
     returned : mapping of user to int
         Idle units of its own borrowers.
     moved : mapping of user to int
-        Idle units of others, to whom its borrowers now owe them.
+        Idle units of others, to which its borrowers now owe them.
     forced : mapping of user to int
         Units that borrowers use and have to give up now.
     waits : int
-        Units still owed: they come with the next heartbeats.
+        Units still owed, which come with the next heartbeats.
     """
 
     returned: Mapping[Hashable, int]
@@ -50,13 +50,13 @@ class Ledger:
     Parameters
     ----------
     users : iterable of hashable
-        Any order; it decides which user comes first where several could.
+        In any order; it decides which user comes first among equals.
 
     Attributes
     ----------
     users : tuple
     debt : ndarray of int64, shape (n, n)
-        ``debt[t, s]``: what user t owes user s; not to be altered.
+        ``debt[t, s]``: units that user t owes user s; not to be altered.
 
     Examples
     --------
@@ -78,27 +78,27 @@ class Ledger:
         return f"<Ledger {self.debts()}>"
 
     def join(self, user: Hashable) -> None:
-        """A user comes, without debts."""
+        """Add a user without debts."""
         check_id("user", user)
         if user in self.users:
-            raise DuplicateIdError(f"user {user!r} is already there")
+            raise DuplicateIdError(f"user {user!r} already exists")
         self.users = (*self.users, user)
         self.debt = np.pad(self.debt, (0, 1))
 
     def leave(self, user: Hashable, quotas: Mapping[Hashable, int]) -> None:
-        """A user without debts goes; what it was owed is owed to the others in proportion to their quotas.
+        """Remove a user without debts; its claims pass to the others in proportion to their quotas.
 
         Parts are rounded down; the remainder, and the borrower's own part, are cancelled.
 
         Parameters
         ----------
         quotas : mapping of user to int
-            Of the others; a user that is not named has 0.
+            Quotas of the others; 0 for a user without an entry.
 
         Raises
         ------
         InputError
-            It still owes something.
+            The user still owes something.
         """
         gone = self._index(user)
         if self.debt[gone].any():
@@ -117,7 +117,7 @@ class Ledger:
         self.debt = np.delete(np.delete(self.debt, gone, 0), gone, 1)
 
     def borrow(self, borrower: Hashable, lender: Hashable, units: int) -> None:
-        """The borrower uses units of the lender; debts move so that no user both owes and is owed."""
+        """Record a loan of units; debts move so that no user both owes and is owed."""
         check_units("units", units)
         k, n = self._index(borrower), self._index(lender)
         if k == n:
@@ -125,7 +125,7 @@ class Ledger:
         self._lend(k, n, int(units))
 
     def repay(self, borrower: Hashable, lender: Hashable, units: int) -> None:
-        """The borrower gives units back."""
+        """Record a repayment of units."""
         check_units("units", units)
         at = self._index(borrower), self._index(lender)
         if units > self.debt[at]:
@@ -133,33 +133,33 @@ class Ledger:
         self.debt[at] -= units
 
     def owed(self, borrower: Hashable, lender: Hashable) -> int:
-        """Return what one user owes another."""
+        """Return the units that one user owes another."""
         return int(self.debt[self._index(borrower), self._index(lender)])
 
     def debts(self) -> dict[tuple[Hashable, Hashable], int]:
-        """All debts: (borrower, lender) -> units."""
+        """Return all debts: (borrower, lender) -> units."""
         pairs = zip(*np.nonzero(self.debt), strict=True)
         return {(self.users[t], self.users[s]): int(self.debt[t, s]) for t, s in pairs}
 
     def net(self) -> Ints:
-        """By user, what it is owed (> 0) or owes (< 0), shape (n,); they sum to 0."""
+        """Return the units that each user is owed (> 0) or owes (< 0), shape (n,); they sum to 0."""
         balance: Ints = self.debt.sum(axis=0) - self.debt.sum(axis=1)
         return balance
 
     def settle(self, received: Ints, limit: Ints) -> Ints:
-        """Borrowers pay from what they receive, first lenders first.
+        """Pay debts from the borrowers' receipts, first lenders first.
 
         Parameters
         ----------
         received : ndarray of int64, shape (n,)
-            What each user is entitled to now.
+            Present entitlement of each user.
         limit : ndarray of int64, shape (n,)
-            Most that each may pay.
+            Largest payment of each user.
 
         Returns
         -------
         ndarray of int64, shape (n,)
-            What each has after all paid.
+            Rest of each user after all payments.
         """
         received, limit = (whole_vector(*one, len(self.users)) for one in (("received", received), ("limit", limit)))
         if not self.debt.any():
@@ -170,7 +170,7 @@ class Ledger:
         return after
 
     def balance(self, gain: Ints) -> None:
-        """Book what users used beyond their part (> 0) or left to others (< 0), shape (n,); it must sum to 0."""
+        """Book use beyond a user's part (> 0) or units left to others (< 0), shape (n,); the sum must be 0."""
         gain = whole_vector("gain", gain, len(self.users))
         if gain.sum():
             raise InputError(f"gain must sum to 0, got {gain.tolist()}")
@@ -180,26 +180,26 @@ class Ledger:
             self._lend(int(k), int(n), int(loans[k, n]))
 
     def scale(self, factor: float) -> None:
-        """Multiply all debts, for another unit; fractions of a unit are rounded."""
+        """Multiply all debts, for a change of the unit; fractions of a unit are rounded."""
         self.debt = np.rint(self.debt * factor).astype(np.int64)
 
     def reclaim(
         self, lender: Hashable, units: int, idle: Mapping[Hashable, int], *, fraction: float = 1.0, force: bool = False
     ) -> Reclaimed:
-        """A lender needs units now: from its borrowers' idle ones, from those of others, or by force.
+        """Get units for a lender now: from its borrowers' idle ones, from those of others, or by force.
 
         Parameters
         ----------
         lender : hashable
         units : int
-            How many it needs; it gets at most what it is owed.
+            Number of units that it needs; it gets at most those that it is owed.
         idle : mapping of user to int
-            Units that users have and do not use.
+            Unused units of each user.
         fraction : float
             Damping mu (0 < mu <= 1).  Of a debt r, a user with f idle units gives r mu at once while r <= f, else f mu,
-            rounded down.  With 1 it gives all it can, as a borrower without tasks to run should.
+            rounded down.  With 1 it gives all it can, as a borrower without tasks should.
         force : bool
-            Take the rest from units that borrowers use; else it waits for the next heartbeat.
+            True to take the rest from units that borrowers use; otherwise it waits for the next heartbeat.
 
         Returns
         -------
@@ -217,7 +217,7 @@ class Ledger:
         want = min(int(units), int(self.debt[:, n].sum()))
         returned = _first(_damped(np.minimum(spare, self.debt[:, n]), fraction), want)  # (A)
         self.debt[:, n] -= returned
-        # (B) What a user that owes nothing here has idle serves for the debts of others.
+        # (B) Idle units of a user that owes nothing here pay the debts of others.
         spare = np.where(self.debt[:, n] > 0, 0, spare - returned)
         moved = np.zeros(len(self.users), np.int64)
         left, debt = want - int(returned.sum()), int(self.debt[:, n].sum())
@@ -241,12 +241,12 @@ class Ledger:
             raise UnknownIdError(f"unknown user {user!r}") from None
 
     def _lend(self, k: int, n: int, units: int) -> None:
-        """k borrows from n."""
+        """Record that k borrows from n."""
         debt = self.debt
         back = min(units, int(debt[n, k]))
         debt[n, k] -= back
         units -= back
-        # Debtors of k and creditors of n: the ones settle with the others first, then they take the place of k or n.
+        # Debtors of k and creditors of n: these settle with each other first, then they take the place of k or n.
         both = min(units, int(debt[:, k].sum()), int(debt[n].sum()))
         if both:
             debtors, creditors = _first(debt[:, k], both), _first(debt[n], both)
@@ -265,7 +265,7 @@ class Ledger:
 
 
 def _damped(units: Ints, fraction: float) -> Ints:
-    """Multiply by a fraction, and round down."""
+    """Return amounts times a fraction, rounded down."""
     return np.array([_part(count, fraction) for count in units.tolist()], np.int64)
 
 
@@ -274,14 +274,14 @@ def _part(units: int, fraction: float) -> int:
 
 
 def _first(amounts: Ints, units: int | Ints) -> Ints:
-    """The first `units` of amounts along the last axis."""
+    """Return the first `units` of amounts along the last axis."""
     upto = np.minimum(np.cumsum(amounts, axis=-1), units)
     taken: Ints = np.diff(upto, axis=-1, prepend=0)
     return taken
 
 
 def _matched(left: Ints, right: Ints) -> Ints:
-    """Matrix of these row and column sums: both laid out on one line, what overlaps belongs together."""
+    """Return a matrix with these row and column sums: laid out on one line, overlapping parts belong together."""
     a, b = np.cumsum(left), np.cumsum(right)
     upper = np.minimum(a[:, None], b[None, :])
     lower = np.maximum((a - left)[:, None], (b - right)[None, :])

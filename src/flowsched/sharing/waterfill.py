@@ -11,24 +11,24 @@ Floats = NDArray[np.float64]
 _GRAIN = 1e-12
 
 _HALVINGS = 64
-"""After so many the two ends of the level are next to each other."""
+"""Number of bisection steps after which the two ends of the level are adjacent doubles."""
 
 
 def water_fill(units: int, ceiling: Ints, weight: ArrayLike = 1.0, floor: ArrayLike = 0) -> Ints:
-    """Deal units out, each to the claimant with least for its weight (of equals, the first) that still wants one.
+    """Distribute units, each to the claimant with least for its weight (of equals, the first) that still wants one.
 
-    No ``share / weight`` could grow but at the expense of one that is no larger before its last unit; with equal
+    No ``share / weight`` can grow except at the expense of one that is no larger before its last unit; with equal
     weights, no other division makes the sorted vector of shares larger (leximin).
 
     Parameters
     ----------
     units : int
     ceiling : ndarray of int64, shape (n,)
-        What each can use.
+        Largest share of each claimant.
     weight : array of float, shape (n,), or float
-        A claimant of weight 0 gets what no other can use.
+        A claimant of weight 0 gets units that no other can use.
     floor : array of int, shape (n,), or int
-        What each has in any case, up to its ceiling; where the units are too few for that, they are dealt out among the floors.
+        Share of each in any case, up to its ceiling; units that are too few for all floors are distributed among them.
 
     Returns
     -------
@@ -60,10 +60,10 @@ def water_fill(units: int, ceiling: Ints, weight: ArrayLike = 1.0, floor: ArrayL
 
 
 def _filled(units: int, least: Ints, ceiling: Ints, weight: NDArray[np.float64]) -> Ints:
-    """Halve the level until it is exact, then deal out what is left between its two ends."""
+    """Bisect the level until it is exact, then distribute the rest between its two ends."""
 
     def at(level: float) -> Ints:
-        # The k-th unit of i comes at level (k - 1) / weight: those below the level are dealt out.
+        # The k-th unit of i comes at level (k - 1) / weight: units below the level are distributed.
         return np.clip(np.ceil(np.minimum(level * weight, ceiling)).astype(np.int64), least, ceiling)
 
     if len(weight) and weight.min() == weight.max():
@@ -89,7 +89,7 @@ def _filled(units: int, least: Ints, ceiling: Ints, weight: NDArray[np.float64])
 
 
 def _dealt(units: int, share: Ints, ceiling: Ints, weight: NDArray[np.float64], top: float) -> Ints:
-    """Deal units that do not make a whole level to the first of the claimants with least."""
+    """Distribute units that do not make a whole level to the first of the claimants with least."""
     share = share.copy()
     while missing := units - int(share.sum()):
         hungry = np.flatnonzero(share < ceiling)
@@ -99,30 +99,30 @@ def _dealt(units: int, share: Ints, ceiling: Ints, weight: NDArray[np.float64], 
 
 
 def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *, go_on: bool = True) -> Ints:
-    """Deal tasks out, each to the claimant that stands lowest (of equals, the first) and wants one, as long as it fits.
+    """Distribute tasks, each to the claimant that stands lowest (of equals, the first) and wants one, as long as it fits.
 
     Parameters
     ----------
     tasks : ndarray of int64, shape (n,)
-        What each wants.
+        Tasks that each wants.
     stand, pace : ndarray of float, shape (n, S)
-        With k tasks one stands at the largest of ``stand + k * pace``.
+        With k tasks a claimant stands at the largest of ``stand + k * pace``.
     part : ndarray of float, shape (n, D)
-        What a task takes of each resource; infinite where there is none of it.
+        Part of each resource that a task takes; infinite for a resource without capacity.
     room : ndarray of float, shape (D,)
-        What there is to be taken.
+        Available part of each resource.
     go_on : bool
-        A claimant that lacks a resource stops there, and the others go on; else that is the end.
+        True if a claimant that lacks a resource is skipped; otherwise the distribution ends there.
 
     Returns
     -------
     ndarray of int64, shape (n,)
-        A claimant without demand gets all that it wants.
+        A claimant without demand gets all its tasks.
     """
     pace, part = pace.copy(), part.copy()
     asks = part.max(axis=1, initial=0.0)
     share = np.where(asks > 0, 0, tasks)
-    nowhere = np.isinf(asks)  # no machine has what these ask for: none of theirs runs
+    nowhere = np.isinf(asks)  # no machine has the resources: no task of these claimants runs
     open_ = (asks > 0) & ~nowhere
     part[nowhere] = pace[nowhere] = 0.0
     while (open_ & (share < tasks)).any():
@@ -133,7 +133,7 @@ def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *
         left = room - share @ part
         upto = np.cumsum(part[hungry], axis=0)
         fit = np.append((upto <= left).all(axis=1), False)
-        first = int(np.argmin(fit))  # does not fit any more
+        first = int(np.argmin(fit))  # the first that does not fit
         share[hungry[:first]] += 1
         left -= upto[first - 1] if first else 0.0
         open_ &= (part <= left).all(axis=1) & go_on
@@ -143,10 +143,10 @@ def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *
 def _level(
     share: Ints, open_: NDArray[np.bool_], tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats
 ) -> Ints:
-    """All tasks that begin below a level at which they fit, where below the next one that is tried they do not.
+    """Return all tasks that begin below a level at which they fit, while below the next tried level they do not.
 
-    No claimant has more than one task between the two.  Levels are whole numbers of `_GRAIN`, so that shares that are equal but
-    for rounding come at the same level.
+    No claimant has more than one task between the two.  Levels are whole numbers of `_GRAIN`, so that shares that differ
+    only by rounding have the same level.
     """
     moves = open_[:, None] & (pace > 0)
     rate, begin = np.divide(_GRAIN, pace, out=np.zeros_like(pace), where=moves), stand / _GRAIN
