@@ -1,6 +1,6 @@
 """A large cluster, 1 % of its tasks exchanged, with data locality: events, round, commit and audit: ``pytest bench``.
 
-``flowsched bench round`` has the phases apart, and the growth with the size of the cluster.
+``python -m bench round`` has the phases apart, and the growth with the size of the cluster.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flowsched.experiments.round import LargeCluster
+from bench.round import LargeCluster
 
 
 @pytest.mark.benchmark(group="round, 1 % exchanged")

@@ -2,7 +2,7 @@
 
 Every benchmark checks that its cost is the one that the others found.  NetworkX, which is Python, gets a network of 100
 machines, and so does this project beside it.  The clock is the thread's: all solve in one.  All rows with goals are in
-``flowsched bench solver``.
+``python -m bench solver``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from time import thread_time
 
 import pytest
 
+from bench.solver import lemon, peers
+from bench.solver.instances import LiveNetwork, Prepared, Rounds, SchedFamily
 from flowsched import FlowProblem, FlowResult, FlowSolution, min_cost_flow
-from flowsched.experiments.solver import lemon, peers
-from flowsched.experiments.solver.instances import LiveNetwork, Prepared, Rounds, SchedFamily
 
 LOADS = {"half": 20_000, "97%": 39_000}
 ROUNDS = 40

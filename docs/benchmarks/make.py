@@ -16,18 +16,21 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from flowsched.experiments.rows import shown
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(ROOT))
 
-HERE = Path(__file__).parent
+from bench.rows import shown  # noqa: E402
+
 DATA, TABLES = HERE / "data", HERE / "tables"
 
 
 def measure(name: str, options: list[str]) -> None:
-    """Run `flowsched bench` and keep its rows with the environment and the command."""
+    """Run `python -m bench` and keep its rows with the environment and the command."""
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"
-        command = [sys.executable, "-m", "flowsched", "bench", name, *options]
-        subprocess.run([*command, "--json", str(rows)], check=True)
+        command = [sys.executable, "-m", "bench", name, *options]
+        subprocess.run([*command, "--json", str(rows)], check=True, cwd=ROOT)
         found = json.loads(rows.read_text(encoding="utf-8"))
     quick = " --quick" if found["quick"] else ""
     data = " --data DIR" if "--data" in options else ""
@@ -36,7 +39,7 @@ def measure(name: str, options: list[str]) -> None:
         "date": of["date"].partition("T")[0],
         "on": f"{of['cpu']}, {of['cores']} cores, {of['system'].partition('-')[0]}",
         "load": round(os.getloadavg()[1], 1),
-        "command": f"flowsched bench {name}{quick}{data}",
+        "command": f"python -m bench {name}{quick}{data} --seed {found['seed']}",
         "flowsched": of["flowsched"],
         "python": of["python"].rpartition(" ")[2],
     }
@@ -95,7 +98,7 @@ def main() -> int:
     run.add_argument("--data", help="directory of recorded inputs")
     given = parser.parse_args()
     if given.action == "run":
-        data = ["--data", given.data] if given.data else []
+        data = ["--data", os.path.abspath(given.data)] if given.data else []
         measure(given.name, [*(["--quick"] if given.quick else []), *data])
     stale = []
     for path in sorted(DATA.glob("*.json")):

@@ -1,4 +1,4 @@
-"""Draw the cost of a change compared with other solvers, from the rows of `flowsched bench solver`.
+"""Draw the cost of a change compared with other solvers, from the rows of `python -m bench solver`.
 
 ``python docs/figures/speed.py``
 """

@@ -242,7 +242,7 @@ __all__ = [
     "write_dimacs",
 ]
 
-_LAZY = ("experiments", "fgm", "hrm", "metrics", "run", "sharing", "sim")
+_LAZY = ("fgm", "hrm", "metrics", "run", "sharing", "sim")
 """Modules loaded at their first use, because they need more than NumPy or are seldom needed."""
 
 

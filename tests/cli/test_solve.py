@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from netmodel import ALGORITHMS
 from networks import SAMPLE
 
 from flowsched.cli.solve import solve
+from flowsched.cli.solvers import Measured
 from flowsched.network.dimacs_stream import IncrementalSession
 
 
@@ -241,3 +243,33 @@ def _weight(session: IncrementalSession) -> int:
         elif hasattr(thing, "__slots__"):
             todo += [getattr(thing, name) for name in thing.__slots__]
     return len(seen)
+
+
+def test_compare_times_every_algorithm_and_checks_that_the_answers_are_equal(tmp_path, monkeypatch):
+    own, bad, wide = (tmp_path / name for name in ("own.min", "bad.min", "wide.min"))
+    own.write_text(SAMPLE)
+    bad.write_text("p min 1\n")
+    wide.write_text("p min 2 1\nn 1 3\nn 2 -3\na 1 2 0 2 1\n")
+    monkeypatch.setattr("flowsched.cli.solve.installed", dict)
+    result = CliRunner().invoke(solve, ["--compare", str(own), str(wide)])
+    assert result.exit_code == 0, result.output
+    assert f"{own}: 4 nodes, 5 arcs, answer 10\n" in result.stdout
+    assert f"{wide}: 2 nodes, 1 arcs, answer infeasible\n" in result.stdout
+    for algorithm in ALGORITHMS:
+        assert re.search(rf"flowsched, {algorithm} +\d +\d+\.\d+ +\d+\.\d+\n", result.stdout), algorithm
+    assert "median, ms" in result.stdout and "mean, ms" in result.stdout
+    result = CliRunner().invoke(solve, ["--compare", str(bad), str(own), "-o", str(tmp_path / "out")])
+    assert (result.exit_code, result.output) == (1, "")
+    assert (tmp_path / "out").read_text().startswith(f"{bad}: line 1: expected p min")
+    monkeypatch.setattr("flowsched.cli.solve.installed", lambda: {"liar": lambda problem: Measured(cost=9)})
+    result = CliRunner().invoke(solve, ["--compare", str(own)])
+    assert result.exit_code == 1
+    assert re.search("  WRONG: liar finds [0-9]+, flowsched, auto 10, which is certified\n", result.stdout)
+
+
+@pytest.mark.parametrize("arguments", [["--certify"], ["--incremental"], ["--algorithm", "repair"], None])
+def test_compare_takes_what_it_needs(tmp_path, arguments):
+    (tmp_path / "own.min").write_text(SAMPLE)
+    own = str(tmp_path / "own.min")
+    result = CliRunner().invoke(solve, [own, own] if arguments is None else ["--compare", own, *arguments])
+    assert (result.exit_code, "--compare" in result.stderr) == (2, True)

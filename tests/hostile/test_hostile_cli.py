@@ -178,7 +178,7 @@ def test_what_an_interrupt_breaks_on_its_way_out_is_not_told(monkeypatch: pytest
         finally:
             raise KeyError("half-done")
 
-    monkeypatch.setattr("flowsched.experiments.run", run)
+    monkeypatch.setattr("bench.run", run)
     result = invoke("bench", "sequence")
     assert result.exit_code == 130 and result.stderr == "Interrupted.\n"
 
@@ -187,7 +187,7 @@ def test_a_mistake_of_the_program_keeps_its_traceback(monkeypatch: pytest.Monkey
     def run(*_: Any, **__: Any) -> None:
         raise KeyError("a mistake")
 
-    monkeypatch.setattr("flowsched.experiments.run", run)
+    monkeypatch.setattr("bench.run", run)
     assert isinstance(CliRunner().invoke(cli.application(), ["bench", "sequence"]).exception, KeyError)
 
 

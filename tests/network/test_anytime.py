@@ -17,8 +17,8 @@ from netmodel import ALGORITHMS
 from strategies import random_problem
 
 import flowsched as fs
+from bench.solver.instances import SchedFamily
 from flowsched import _cs, _ns, _scaling
-from flowsched.experiments.solver.instances import SchedFamily
 from flowsched.network import FlowNetwork
 from flowsched.network.problem import FlowProblem
 

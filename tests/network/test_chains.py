@@ -9,8 +9,8 @@ from effort import effort
 from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
 from strategies import random_problem
 
+from bench.solver import general
 from flowsched.exceptions import InfeasibleError, TimeLimitError, UnboundedError
-from flowsched.experiments.solver import general
 from flowsched.network import INF, certify, min_cost_flow
 from flowsched.network.problem import FlowProblem
 

@@ -13,10 +13,10 @@ from netmodel import from_problem, mutate, network, solved
 from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
 from strategies import any_problems, random_problem
 
+from bench.solver import general
+from bench.solver.instances import LiveNetwork, Rounds, SchedFamily
 from flowsched import _scaling
 from flowsched.exceptions import CostRangeError, InfeasibleError, UnboundedError
-from flowsched.experiments.solver import general
-from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
 from flowsched.network import INF, FlowNetwork, certify, min_cost_flow
 from flowsched.network.problem import FlowProblem
 

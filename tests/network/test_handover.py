@@ -9,9 +9,9 @@ import pytest
 from effort import effort
 from netmodel import probing
 
+from bench.solver import handover
 from flowsched import _cs
 from flowsched.exceptions import InfeasibleError
-from flowsched.experiments.solver import handover
 from flowsched.network import FlowNetwork
 
 

@@ -11,8 +11,8 @@ from effort import effort
 from netmodel import Mirror, from_problem, solved
 from strategies import random_problem
 
+from bench.solver import general
 from flowsched.exceptions import InfeasibleError, UnboundedError
-from flowsched.experiments.solver import general
 from flowsched.network import INF, FlowNetwork
 from flowsched.network.problem import FlowProblem
 

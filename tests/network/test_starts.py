@@ -11,9 +11,9 @@ from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
 from strategies import any_problems, random_problem
 
 import flowsched._ns as _ns
+from bench.solver import general
+from bench.solver.instances import SchedFamily
 from flowsched.exceptions import InfeasibleError, TimeLimitError
-from flowsched.experiments.solver import general
-from flowsched.experiments.solver.instances import SchedFamily
 from flowsched.network import FlowNetwork, min_cost_flow, one_shot
 from flowsched.network.arguments import EMPTY
 from flowsched.network.problem import FlowProblem

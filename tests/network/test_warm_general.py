@@ -10,7 +10,7 @@ from effort import effort
 from netmodel import Mirror, from_problem, mutate, network, solved
 from strategies import random_problem
 
-from flowsched.experiments.solver import general
+from bench.solver import general
 from flowsched.network import FlowNetwork
 from flowsched.network.problem import FlowProblem
 

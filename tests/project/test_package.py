@@ -64,7 +64,6 @@ PATHS = {
     "flowsched.sim.baselines": "",
     "flowsched.sim.engine": "Simulation",
     "flowsched.sim.traces": "load_trace",
-    "flowsched.experiments": "run",
     "flowsched.nx_backend": "scale_weights min_cost_flow network_simplex",
     "flowsched.cli": "main",
     "_flowsched_cli": "main",
@@ -121,7 +120,7 @@ def test_the_core_needs_numpy_alone() -> None:
         sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
         print(dict(sched.schedule(0.0).placements))
         loaded = {name for name in sys.modules if name.startswith("flowsched.")}
-        print(*sorted(loaded & {f"flowsched.{name}" for name in ("sim", "cli", "fgm", "hrm", "experiments", "metrics", "nx_backend", "run")}))
+        print(*sorted(loaded & {f"flowsched.{name}" for name in ("sim", "cli", "fgm", "hrm", "metrics", "nx_backend", "run")}))
         try:
             fs.sim
         except ImportError as error:

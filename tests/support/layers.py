@@ -30,7 +30,6 @@ ROOMS = {
     "run": "run",
     "serve": "serve",
     "sim": "sim",
-    "experiments": "experiments",
     "cli": "cli __main__",
 }
 """Rooms, and the modules and subpackages in each."""
@@ -56,7 +55,6 @@ MAY = {
     "run": "hrm scheduler " + WORLD,
     "serve": "journal scheduler metrics " + WORLD,
     "sim": "fgm hrm front scheduler " + WORLD,
-    "experiments": "network fgm hrm sim front scheduler " + WORLD,
     "cli": " ".join(room for room in ROOMS if room not in ("kernel", "cli")),
 }
 """Rooms that each room may import, itself apart; the kernel is `network`'s alone, and nothing imports `cli`."""
@@ -72,8 +70,7 @@ EXTRAS = {
     "run": "dask distributed ray asyncssh kubernetes urllib3",
     "serve": "starlette uvicorn prometheus_client",
     "sim": "simpy matplotlib scipy",
-    "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",
-    "cli": "click rich _flowsched_cli",
+    "cli": "click rich ortools pylmcf _flowsched_cli",
 }
 """Packages that the other rooms may import, NumPy apart."""
 

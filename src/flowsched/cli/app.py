@@ -58,7 +58,7 @@ def application() -> click.Group:
           flowsched solve network.min.gz              a DIMACS problem
           flowsched replay FILE                       a journal: check that its rounds are the same again
           flowsched journal export FILE               its state as JSON, for any later version
-          flowsched bench solver --quick              a measurement
+          flowsched solve --compare network.min       solvers compared on it
 
         \b
         Exit status of every command, in addition to its own:

@@ -1,9 +1,11 @@
-"""``flowsched solve``: a DIMACS problem in, a DIMACS solution out; or an incremental stream of them."""
+"""``flowsched solve``: a DIMACS problem in, a DIMACS solution out; an incremental stream of them; or solvers compared."""
 
 from __future__ import annotations
 
+import statistics
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -12,6 +14,7 @@ import numpy as np
 
 from flowsched.boundary.files import replace
 from flowsched.cli.endings import Command, check_files, shortened
+from flowsched.cli.solvers import ALGORITHMS, Solve, differences, flowsched_once, installed, take_turns
 from flowsched.exceptions import (
     CostRangeError,
     DimacsError,
@@ -30,6 +33,9 @@ from flowsched.network.results import Algorithm, FlowResult
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+_TURNS = 5
+"""Turns of each solver under --compare."""
+
 MALFORMED, INFEASIBLE, UNBOUNDED, TIME_LIMIT = 1, 3, 4, 5  # 2 is click's, for a wrong command line
 _EXIT_CODES: dict[type[Exception], int] = {
     DimacsError: MALFORMED,
@@ -42,13 +48,13 @@ _EXIT_CODES: dict[type[Exception], int] = {
 
 
 @click.command("solve", cls=Command)
-@click.argument("file", type=click.File("rb"), required=False)
+@click.argument("files", type=click.File("rb"), nargs=-1, metavar="[FILE]...")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-", metavar="FILE",
     help="Output file (by default the standard output).",
 )  # fmt: skip
 @click.option(
-    "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling", "network_simplex"]), default="auto", show_default=True,
+    "--algorithm", type=click.Choice(ALGORITHMS), default="auto", show_default=True,
     help="Algorithm; all find the same cost.",
 )  # fmt: skip
 @click.option(
@@ -65,8 +71,11 @@ _EXIT_CODES: dict[type[Exception], int] = {
     is_flag=True,
     help="With --incremental: answer with lines m TASK UNIT instead of the flow and its cost.",
 )
+@click.option(
+    "--compare", is_flag=True, help="Time all algorithms, and the other solvers that are installed, on each FILE."
+)
 def solve(
-    file: BinaryIO | None,
+    files: tuple[BinaryIO, ...],
     output: Path,
     algorithm: Algorithm,
     time_limit: float | None,
@@ -74,6 +83,7 @@ def solve(
     limit: int,
     incremental: bool,
     assignments: bool,
+    compare: bool,
 ) -> None:
     """Solve a DIMACS minimum-cost flow problem (FILE.min, FILE.min.gz, or - for the standard input).
 
@@ -90,10 +100,13 @@ def solve(
     \b
       answers: f TAIL HEAD FLOW ..., s COST; or m TASK UNIT ...; then c ALGORITHM TIME MICROSECONDS, c EOI
 
+    With --compare, solves each FILE several times by every algorithm, and by OR-tools and pylmcf if they are installed.
+    Each starts from scratch. Prints the median and the mean of the CPU times, the build included; answers must be equal.
+
     \b
     Exit status:
-      0    an optimum was found (in every round)
-      1    the file is malformed, or its numbers are too large for exact arithmetic
+      0    an optimum was found (in every round); with --compare, the answers are equal
+      1    the file is malformed, or its numbers are too large for exact arithmetic; answers differ
       2    the command line is wrong
       3    no flow meets the supplies within the bounds
       4    the cost has no minimum
@@ -104,13 +117,28 @@ def solve(
     """
     if assignments and not incremental:
         raise click.UsageError("--assignments needs --incremental")
+    if compare and (incremental or certified or algorithm != "auto"):
+        raise click.UsageError("--compare runs every algorithm once a turn: no --incremental, --certify or --algorithm")
+    if len(files) > 1 and not compare:
+        raise click.UsageError("several FILEs need --compare")
+    file = files[0] if files else None
     name = getattr(file, "name", "<stdin>")
     if file is None:
         if not incremental:
             raise click.UsageError("Missing argument 'FILE' (only --incremental does without).")
         file = sys.stdin.buffer
     to = None if str(output) == "-" else output
-    check_files({"--output": to}, {"FILE": None if file is sys.stdin.buffer else Path(str(name))})
+    inputs = [Path(str(each.name)) for each in files if each is not sys.stdin.buffer]
+    check_files({"--output": to}, {f"FILE {i + 1}" if i else "FILE": path for i, path in enumerate(inputs)})
+    if compare:
+        texts, bad = zip(*(_compared(each, limit, time_limit) for each in files), strict=True)
+        if to is None:
+            sys.stdout.write("\n".join(texts))
+        else:
+            replace(to, "\n".join(texts))
+        if any(bad):
+            sys.exit(MALFORMED)
+        return
     try:
         if not incremental:
             text = _solve_file(file, limit, algorithm, time_limit, certified)
@@ -134,6 +162,31 @@ def _solve_file(file: BinaryIO, limit: int, algorithm: Algorithm, time_limit: fl
     if certified:
         certify(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply, result, lower=problem.lower)
     return _solution(problem, result, certified)
+
+
+def _compared(file: BinaryIO, limit: int, time_limit: float | None) -> tuple[str, bool]:
+    """Return the table of a file, and whether it is malformed or answers differ."""
+    try:
+        problem = read_dimacs(file, limit=limit)
+    except DimacsError as error:
+        return f"{file.name}: {shortened(str(error))}\n", True
+    ours: dict[str, Solve] = {
+        f"flowsched, {each}": partial(flowsched_once, algorithm=each, time_limit=time_limit) for each in ALGORITHMS
+    }
+    first = next(iter(ours))
+    turns = take_turns(problem, ours, installed(), _TURNS)
+    lines = [
+        f"{file.name}: {len(problem.supply):,} nodes, {len(problem.tail):,} arcs, answer {turns[first].answer}",
+        f"  {'solver':28} {'turns':>5} {'median, ms':>12} {'mean, ms':>12}",
+    ]
+    for name, turn in turns.items():
+        if turn.fault:
+            lines.append(f"  {name:28} {shortened(turn.fault)}")
+        else:
+            median, mean = 1e3 * statistics.median(turn.seconds), 1e3 * statistics.fmean(turn.seconds)
+            lines.append(f"  {name:28} {len(turn.seconds):5} {median:12.3f} {mean:12.3f}")
+    wrong = differences(problem, first, turns)
+    return "\n".join([*lines, *(f"  WRONG: {line}" for line in wrong)]) + "\n", bool(wrong)
 
 
 def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
