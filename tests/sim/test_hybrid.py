@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.hrm.hybrid import BatchJob, HybridSimulation
 from bench.hrm.unit_sharing import (
     read_micro_batches,
     stacked_latencies,
@@ -17,7 +18,6 @@ from bench.hrm.unit_sharing import (
 )
 from flowsched.exceptions import InputError, TraceError
 from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes
-from flowsched.sim.hybrid import BatchJob, HybridSimulation
 
 
 def units(count: int, cores: int = 2) -> list[ResourceUnit]:
