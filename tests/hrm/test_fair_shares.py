@@ -18,8 +18,9 @@ from negotiators import Clock, audit, batch, make
 from flowsched.exceptions import InputError
 from flowsched.hrm import Container, Negotiator, ResourceUnit
 from flowsched.hrm.schedulers import Worker
+from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, Refusal, Status
-from flowsched.hrm.state.optimistic import FairShares, fair_shares
+from flowsched.hrm.state.optimistic import FairShares
 from flowsched.hrm.state.store import Store
 
 

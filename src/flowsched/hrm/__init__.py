@@ -16,8 +16,8 @@ from flowsched.hrm.prediction import Prediction, WaitMatrix, predict_wait
 from flowsched.hrm.queues import StackedQueue, queue_length, share_cores
 from flowsched.hrm.rebalancing import Elastic, Move, TransferQueue, rebalance
 from flowsched.hrm.run_times import RunTimes
+from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
-from flowsched.hrm.state.optimistic import fair_shares
 from flowsched.hrm.topology import read_machine
 from flowsched.hrm.units import AMOUNTS, Core, Gpu, Node, ResourceUnit, split_machine
 

@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
-from numpy.typing import ArrayLike, NDArray
 
-from flowsched.exceptions import InputError
+from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, Status
 from flowsched.hrm.state.schema import JS, LK, RS, RT, SC, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, given, packed
@@ -293,42 +291,3 @@ def _placing(dialect: str) -> sa.Update:
 def _wishing(dialect: str) -> sa.Update:
     rows, joined = given(dialect, RT.c.task_id, unit=sa.String)
     return sa.update(RT).where(*joined).values(wish=rows.c.unit)
-
-
-def fair_shares(open_tasks: ArrayLike | Sequence[int], units: int) -> NDArray[np.int64]:
-    """Divide Q units among K jobs: floor(min(Q / K, N_j)) each, and spare units evenly to jobs that want more.
-
-    The shares sum to min(Q, sum N_j).  Units left after the last even division go, one each, to the first jobs that want
-    more.
-
-    Parameters
-    ----------
-    open_tasks : array_like of int, shape (K,)
-        Tasks that each job could run, N_j.
-    units : int
-        Q.
-
-    Returns
-    -------
-    ndarray of int64, shape (K,)
-
-    Raises
-    ------
-    InputError
-        A number is negative or not whole.
-    """
-    wanted = np.asarray(open_tasks)
-    if wanted.ndim != 1 or (wanted.size and (wanted.dtype.kind not in "iu" or wanted.min() < 0)):
-        raise InputError(f"open_tasks: whole numbers >= 0 expected, got {open_tasks!r}")
-    if isinstance(units, bool) or not isinstance(units, int | np.integer) or units < 0:
-        raise InputError(f"units: a whole number >= 0 expected, got {units!r}")
-    wanted = wanted.astype(np.int64)
-    share = np.zeros(len(wanted), np.int64)
-    spare = min(int(units), int(wanted.sum()))
-    while spare:
-        hungry = np.flatnonzero(share < wanted)
-        each = spare // len(hungry)
-        given = np.minimum(each, wanted[hungry] - share[hungry]) if each else np.arange(len(hungry)) < spare
-        share[hungry] += given
-        spare -= int(given.sum())
-    return share
