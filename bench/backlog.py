@@ -23,9 +23,9 @@ import flowsched as fs
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.sim import Arrival, Metrics, Schedules, Simulation, Workload
 from flowsched.sim.baselines import Greedy, drf, fifo, sjf
-from flowsched.sim.estimates import estimated
 from flowsched.sim.lines import Queue
 from flowsched.sim.traces.load import load_trace
+from flowsched.sim.workload import estimated
 
 __all__ = ["TITLE", "plot", "run"]
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
+from bench.hrm.hybrid import BatchJob, HybridMetrics, HybridSimulation
 from bench.rows import Row
 from flowsched.hrm import Container, Hybrid, ResourceUnit, StackedQueue, UnitState
-from flowsched.sim.hybrid import BatchJob, HybridMetrics, HybridSimulation
 
 __all__ = ["bursts", "lengths", "rates", "streams"]
 

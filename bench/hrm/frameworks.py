@@ -25,13 +25,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.hrm.hybrid import BatchJob, HybridSimulation
 from bench.rows import Row
 from flowsched.cluster import Task
 from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, TaskCompleted, TaskSubmitted
 from flowsched.hrm import Container, ResourceUnit
-from flowsched.sim.baselines import Greedy, Order, capacity, drf, fair
-from flowsched.sim.hybrid import BatchJob, HybridSimulation
-from flowsched.sim.room import Room, emptiest
+from flowsched.sim.baselines import Greedy, Order, Room, capacity, drf, emptiest, fair
 
 __all__ = ["BEAT", "PROGRAMS", "Offers", "Times", "Yarn", "frameworks", "jobs_of_programs"]
 

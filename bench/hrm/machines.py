@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.rows import Row
-from flowsched.exceptions import FlowschedError
-from flowsched.hrm import Container, Elastic, ResourceUnit
-from flowsched.sim.unit_sharing import (
+from bench.hrm.unit_sharing import (
     read_micro_batches,
     stacked_latencies,
     unstacked_latencies,
 )
+from bench.rows import Row
+from flowsched.exceptions import FlowschedError
+from flowsched.hrm import Container, Elastic, ResourceUnit
 
 __all__ = ["interference", "processes", "stream_alone", "stream_latency"]
 

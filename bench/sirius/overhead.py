@@ -52,8 +52,7 @@ def child(kind: str, machines: int, rounds: int, seed: int, sizes: list[int] | N
     from flowsched.cluster.events import JobSubmitted, MachineAdded, TaskCompleted
     from flowsched.cluster.model import Task
     from flowsched.scheduler import Scheduler
-    from flowsched.sim.baselines import Greedy
-    from flowsched.sim.packers import at_random
+    from flowsched.sim.baselines import Greedy, at_random
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     resource.setrlimit(resource.RLIMIT_AS, (_MOST, _MOST))

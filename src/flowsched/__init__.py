@@ -78,10 +78,9 @@ from flowsched.network.certificate import certify
 from flowsched.network.curves import cost_by_amount, cost_by_capacity
 from flowsched.network.dimacs import read_dimacs, write_dimacs
 from flowsched.network.flow_network import FlowNetwork
-from flowsched.network.matrices import from_adjacency, from_incidence, scale_costs
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.ortools import SimpleMinCostFlow
-from flowsched.network.problem import FlowProblem
+from flowsched.network.problem import FlowProblem, from_adjacency, from_incidence, scale_costs
 from flowsched.network.results import INF, FlowResult, FlowSolution
 from flowsched.policy import (
     DRF,

@@ -11,30 +11,412 @@
 ('OUTBID', {'4 cpu, 16 mem': {'cpu': 1}})
 >>> len(sched.commit(rnd).accepted)
 1
+
+An `Engine` decides, and lets decisions happen.  `Durable` has the verbs: it guards each call, meters it, and writes it
+into the journal before it returns.  `Scheduler` and adapters such as `FineGrained` are durables over engines of their own.
+
+Rules of every public call:
+
+* One call at a time, and no signal handler in the middle: see `flowsched._guard`.  During a solve handlers run, and may
+  end the round.
+* Before or after: a call that raises has changed nothing, or all that it had to.  Where neither can be had (memory
+  ended in the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are
+  refused.
+* A round that raises leaves the cluster as it was.  The network that mirrors it is built again.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Hashable, Sequence
-from typing import Self
+from functools import partial
+from typing import Any, Generic, NoReturn, Self, TypeVar
+from weakref import WeakSet
 
-from flowsched.boundary.validate import whole
+from flowsched._guard import Exclusive
+from flowsched.boundary.validate import ids, number, seconds, truth, whole
 from flowsched.builder.builder import Builder
-from flowsched.cluster import Resources
+from flowsched.cluster import Cluster, Resources
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import InputError
-from flowsched.journal.durable import Durable, JournalOrPath
-from flowsched.journal.engine import checked
+from flowsched.journal.codec import encode
+from flowsched.journal.engine import Engine, adapter_of, checked, header_of
+from flowsched.journal.export import lines, written
 from flowsched.journal.journal import Journal
+from flowsched.journal.record_log import MAGIC, Body, framed
 from flowsched.journal.records import Header
-from flowsched.journal.recovery import imported, restored
-from flowsched.journal.rerun import Recovery, policy_of
+from flowsched.journal.rerun import Recovery, attach, imported, policy_of, restored
+from flowsched.journal.snapshot import clone, pack
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
+from flowsched.policy.scale import BeyondScale
+from flowsched.policy.serialize import describe, parts, rebuild
 from flowsched.rounds.engine import RoundEngine
-from flowsched.rounds.values import Reason
+from flowsched.rounds.meter import Meter, Metrics, RoundHook
+from flowsched.rounds.values import Commit, Reason, Round
 
-__all__ = ["Scheduler", "replay"]
+__all__ = ["Durable", "JournalOrPath", "Scheduler", "replay"]
+
+JournalOrPath = Journal | str | os.PathLike[str]
+
+E = TypeVar("E", bound=Engine)
+
+
+class Durable(Generic[E]):
+    """An engine whose calls are guarded and written down.
+
+    Parameters
+    ----------
+    engine : Engine
+        Its own from now on.
+    journal : Journal or path, optional
+        See `Scheduler`.
+
+    Attributes
+    ----------
+    engine : Engine
+        Decides without guard and journal; for adapters.
+    journal : Journal or None
+    recovery : Recovery or None
+        What was read from the journal, or by `restore`.
+    on_round : list of callable
+        See `Scheduler`.
+    """
+
+    _kind = "Scheduler"
+    """Name in the headers of files."""
+
+    def __init__(self, engine: E, journal: JournalOrPath | None = None) -> None:
+        self.engine = engine
+        self.journal: Journal | None = None
+        self.recovery: Recovery | None = None
+        self._aborted: WeakSet[Round] = WeakSet()
+        self._calls = Exclusive(type(self).__name__)
+        self._meter = Meter()
+        self.on_round: list[RoundHook] = []
+        if journal is not None:
+            opened = journal if isinstance(journal, Journal) else Journal(journal)
+            self.recovery = attach(self, opened)
+            self.journal = opened
+            adapter_of(engine).keep(opened)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise InputError(f"a {type(self).__name__} cannot be pickled; use snapshot and restore")
+
+    @property
+    def cluster(self) -> Cluster:
+        """Machines, jobs, tasks and users, and what runs where."""
+        return self.engine.cluster
+
+    # -- calls that are written down ----------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the next round; may be replaced at any time."""
+        return self.engine.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        checked(policy)
+        with self._calls:
+            self._check_ready()
+            if self.journal is None:
+                self.engine.policy = policy
+            else:
+                self.journal.policy(policy, partial(setattr, self.engine, "policy"))
+
+    def apply(self, *events: Event, atomic: bool = False) -> tuple[EndedRun, ...]:
+        """Let events happen, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
+        with self._calls:
+            act = partial(_apply_atomically, self.engine.cluster) if atomic else self.engine.apply_batch
+            if self.journal is None:  # there may be many, and each costs a microsecond only
+                return act(events)
+            self._check_ready()
+            return self.journal.events(events, act, self.engine.cluster, atomic)
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Decide a round, of which nothing happens yet.
+
+        The changes go to the network, the network is re-optimised from its last optimum, and what its flow proposes is
+        checked machine by machine.  While something does not fit together, the network learns it and is re-optimised.
+
+        Parameters
+        ----------
+        now : float
+            The time, in the unit of the events.
+        time_limit : float, optional
+            Seconds of computing; tasks that could still start then wait, code `TIME_LIMIT`.
+
+        Returns
+        -------
+        Round
+        """
+        now = number("now", now)
+        if time_limit is not None:
+            time_limit = seconds("time_limit", time_limit, finite=False)  # NumPy's short floats are no clock
+        while True:
+            try:
+                with self._calls:
+                    self._check_ready()
+                    journal, start = self.journal, time.perf_counter()
+                    try:
+                        if journal is None:
+                            round, _ = self.engine.decide(now, time_limit)
+                        else:
+                            round = journal.round(now, time_limit, self.engine.decide)
+                    except BaseException:
+                        self._meter.failed += 1
+                        raise
+                    seconds_journal = 0.0 if journal is None else journal.seconds
+                    self._meter.round(round, time.perf_counter() - start, seconds_journal)
+                    if self.on_round:
+                        self._meter.call(tuple(self.on_round), round)
+                    return round
+            except BeyondScale as found:
+                if found.policy is None:
+                    raise
+                self.policy = found.policy  # the same goals on a larger scale
+
+    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
+        """Let a round happen, but for deltas that events have overtaken.
+
+        A task that starts and those that make room for it belong together: all of them or none.
+
+        Parameters
+        ----------
+        round : Round
+        only : collection of task ids, optional
+            Tasks that start; others are left for later.
+
+        Returns
+        -------
+        Commit
+            Committing the same round again gives conflicts only.
+        """
+        if not isinstance(round, Round):
+            raise InputError(f"round: a Round expected, got {round!r}")
+        if self._aborted and round in self._aborted:
+            raise InputError("round: it was aborted")
+        only = None if only is None else ids("only", only)
+        with self._calls:
+            self._check_ready()
+            if self.journal is None:
+                return self._carry_out(round, only)
+            return self.journal.commit(round, only, self._carry_out)
+
+    def _carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        cluster = self.engine.cluster
+        cluster.midway = True
+        done = self.engine.carry_out(round, only)
+        cluster.midway = False
+        self._meter.commit(round, done)
+        return done
+
+    def abort(self, round: Round) -> None:
+        """Forget a round: it can no longer be committed.  Nothing of it had happened."""
+        if not isinstance(round, Round):
+            raise InputError(f"round: a Round expected, got {round!r}")
+        self._aborted.add(round)
+
+    def _check_ready(self) -> None:
+        """Refuse a call on half a change, and one that an adapter has to make, since its journal would lack the call."""
+        cluster = self.engine.cluster
+        if cluster.midway:
+            cluster.check_whole()
+        if self.journal is not None and not self._decides_what_fits():
+            raise InputError(
+                "journal: a fit rule decides here: its adapter keeps the journal, and has to be told instead"
+            )
+
+    def _decides_what_fits(self) -> bool:
+        adapter = self.engine.adapter
+        return self.engine.cluster.inventory.rule is (None if adapter is None else adapter.rule)
+
+    def metrics(self) -> Metrics:
+        """Return counters and gauges by name: the numbers of `flowsched.metrics.METRICS`.
+
+        They count since the object was made.  Any thread may ask at any time, also during a call.
+
+        Returns
+        -------
+        dict of str to number, or to dict of str to number
+            The inner one is by label.  A histogram has counts by upper bound, and the sum under "sum".  Times are in
+            seconds of the wall clock.
+        """
+        journal = self.journal
+        seconds, size = (0.0, 0) if journal is None else (journal.seconds, journal.size)
+        return self._meter.metrics(self.engine.cluster, seconds, size)
+
+    # -- copies and questions -----------------------------------------------------------------------------------
+
+    def copy(self) -> Self:
+        """Return one in the same state, without journal: given the same, both make the same rounds from now on."""
+        with self._calls:
+            engine = self._cloned()
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self))
+        Durable.__init__(other, engine)
+        return other
+
+    def _cloned(self) -> E:
+        engine = self.engine
+        state, other = engine.state(), engine.fresh()
+        adapter = adapter_of(other)
+        policy = rebuild(describe(engine.policy), adapter.makers, parts(engine.policy)) if adapter.makers else None
+        other.replace_state(clone(state, policy, adapter.extras))
+        return other
+
+    def what_if(self, *events: Event, now: float) -> Round:
+        """Return the round that `schedule` would make if these events happened.
+
+        Nothing of it happens, and nothing of it is left: it is made by a `copy`.  A copy costs about 15 microseconds
+        for each task, and more than that for each class and machine; for several questions, make one copy and ask that.
+
+        Parameters
+        ----------
+        *events : Event
+        now : float
+
+        Returns
+        -------
+        Round
+            It cannot be committed.
+        """
+        asked = self.copy()
+        asked.apply(*events)
+        round = asked.schedule(now)
+        self._aborted.add(round)
+        return round
+
+    # -- state that survives ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """Return the whole state with flow and potentials, for `restore`; in a file, it may also begin a journal.
+
+        Only the version that wrote it reads it (`export` is for all later ones).  A policy is in it by the names and
+        settings of its parts, and by the accounts that share providers keep.
+        """
+        with self._calls:
+            return framed((header_of(self.engine).body(), self._state_record(portable=False)), front=MAGIC)[0]
+
+    def journal_bytes(self) -> bytes:
+        """Return a journal that begins with the state, as `compact` writes it: every later version goes on from it."""
+        with self._calls:
+            return framed((header_of(self.engine).body(), self._state_record()), front=MAGIC)[0]
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the state down in lines of JSON that every later version reads; see `flowsched.journal.export`.
+
+        Parameters
+        ----------
+        path : path
+            Compressed if it ends with ``.gz``.
+        overwrite : bool
+            Replace a file that is there already.
+
+        Raises
+        ------
+        JournalError
+            The file is there already, or cannot be written.
+        """
+        with self._calls:
+            if not self._decides_what_fits():
+                raise InputError("a fit rule decides here: its adapter knows more, and has to be asked instead")
+            written(self.engine, path, truth("overwrite", overwrite))
+
+    def compact(self) -> None:
+        """Replace the journal, atomically, by one that begins with the state; rounds not committed yet are lost.
+
+        Another version of the package goes on from it, too, and loses only warmth.
+        """
+        if self.journal is None:
+            raise InputError(f"compact: this {type(self).__name__} has no journal")
+        with self._calls:
+            self._check_ready()
+            self.journal.restart(self._state_record, self.policy)
+
+    def _state_record(self, portable: bool = True) -> Body:
+        """Return the record of the state in pieces: lines that every version reads, if `portable`, and a warm image."""
+        extras = adapter_of(self.engine).extras
+        told = b"".join(lines(self.engine)) if portable else b""
+        front = encode([extras.form, describe(self.policy), len(told)])
+        return [b"S", front, b"\n", told, *pack(self.engine.state(), extras)]
+
+    # -- from files ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def restore(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Self:
+        """Return the scheduler of a snapshot or a journal.  Its next round is warm, and equals that of the original.
+
+        Parameters
+        ----------
+        source : bytes or path
+            Result of `snapshot`, a file that contains it, or a journal, which is only read.
+        policy : Policy, optional
+            The original policy; needed if it has parts of the caller.
+        policies : sequence of Policy
+            See `Journal`.
+
+        Returns
+        -------
+        Self
+            Without journal; `recovery` reports on the data read.
+
+        Raises
+        ------
+        JournalError
+            Its class gives the kind of the fault, and its message the place.
+        """
+        made, found = restored(cls._kind, cls._begun, source, policy, policies)
+        made.recovery = found
+        return made
+
+    @classmethod
+    def import_state(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Self:
+        """Return a scheduler that continues from the result of `export`: machines, tasks, placements, ages, shares and debts.
+
+        Only the warm start is lost.
+
+        Parameters
+        ----------
+        source : path or bytes
+            The file, or its contents.
+        policy : Policy, optional
+            Policy of the scheduler; its providers get the accounts, so they must be those that kept them.  By default the
+            described policy, made again.
+        policies : sequence of Policy
+            Policies with the caller's own parts.
+
+        Returns
+        -------
+        Self
+
+        Raises
+        ------
+        JournalError
+            Its class gives the kind of the fault, and its message the line.
+        """
+        return imported(cls._kind, cls._begun, source, policy, policies)
+
+    @classmethod
+    def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
+        """Return a new one as the header of a file says."""
+        raise NotImplementedError
+
+
+def _apply_atomically(cluster: Cluster, events: Sequence[Event]) -> tuple[EndedRun, ...]:
+    return cluster.apply(*events, atomic=True)
 
 
 class Scheduler(Durable[RoundEngine]):
@@ -143,66 +525,6 @@ class Scheduler(Durable[RoundEngine]):
     def invalidate(self, classes: Collection[int]) -> None:
         """Check every machine again for these classes (by index), since the answers of a fit rule have changed."""
         self.engine.invalidate(classes)
-
-    # -- from files ---------------------------------------------------------------------------------------------
-
-    @classmethod
-    def restore(
-        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
-    ) -> Self:
-        """Return the scheduler of a snapshot or a journal.  Its next round is warm, and equals that of the original.
-
-        Parameters
-        ----------
-        source : bytes or path
-            Result of `snapshot`, a file that contains it, or a journal, which is only read.
-        policy : Policy, optional
-            The original policy; needed if it has parts of the caller.
-        policies : sequence of Policy
-            See `Journal`.
-
-        Returns
-        -------
-        Scheduler
-            Without journal; `recovery` reports on the data read.
-
-        Raises
-        ------
-        JournalError
-            Its class gives the kind of the fault, and its message the place.
-        """
-        made, found = restored("Scheduler", cls._begun, source, policy, policies)
-        made.recovery = found
-        return made
-
-    @classmethod
-    def import_state(
-        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
-    ) -> Self:
-        """Return a scheduler that continues from the result of `export`: machines, tasks, placements, ages, shares and debts.
-
-        Only the warm start is lost.
-
-        Parameters
-        ----------
-        source : path or bytes
-            The file, or its contents.
-        policy : Policy, optional
-            Policy of the scheduler; its providers get the accounts, so they must be those that kept them.  By default the
-            described policy, made again.
-        policies : sequence of Policy
-            Policies with the caller's own parts.
-
-        Returns
-        -------
-        Scheduler
-
-        Raises
-        ------
-        JournalError
-            Its class gives the kind of the fault, and its message the line.
-        """
-        return imported("Scheduler", cls._begun, source, policy, policies)
 
     @classmethod
     def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:

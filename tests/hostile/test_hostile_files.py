@@ -222,8 +222,8 @@ def test_latent_nodes_are_nodes_like_others(seed: int, monkeypatch: pytest.Monke
     texts = ["\n".join(rounds(rng)) + "\n" for _ in range(30)]
     outcomes = []
     for at_once, block in ((2**16, 16), (0, 1), (2, 2)):
-        monkeypatch.setattr("flowsched.network.dimacs_live._AT_ONCE", at_once)
-        monkeypatch.setattr("flowsched.network.dimacs_live._BLOCK", block)
+        monkeypatch.setattr("flowsched.network.dimacs_stream._AT_ONCE", at_once)
+        monkeypatch.setattr("flowsched.network.dimacs_stream._BLOCK", block)
         outcomes.append([])
         for text in texts:
             answers, end = io.StringIO(), ""

@@ -20,7 +20,7 @@ from flowsched.cluster import Cluster
 from flowsched.cluster.audit import audit
 from flowsched.cluster.shapes import Suitability
 from flowsched.fgm import FineGrained
-from flowsched.fgm.audit import audit as fgm_audit
+from flowsched.fgm.persistence import audit as fgm_audit
 from flowsched.fgm.rule import Refused
 from flowsched.journal.graph_tables import Graph, Schema
 from flowsched.journal.object_graph import graph_of, objects_of

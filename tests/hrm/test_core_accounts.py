@@ -21,6 +21,7 @@ pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip insta
 
 import sqlalchemy as sa
 
+from bench.hrm.hybrid import BatchJob, HybridSimulation
 from flowsched.hrm import (
     Admission,
     Claim,
@@ -41,7 +42,6 @@ from flowsched.hrm import (
 )
 from flowsched.hrm.schedulers import Worker
 from flowsched.hrm.state.schema import RS, RT
-from flowsched.sim.hybrid import BatchJob, HybridSimulation
 
 CORES, MEM, GMEM, PLACES = 4, 8, 10, 3
 UNITS = 3

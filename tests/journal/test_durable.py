@@ -15,9 +15,9 @@ from flowsched.exceptions import JournalMismatchError
 from flowsched.fgm import FineGrained, Stages
 from flowsched.journal import engine as engines
 from flowsched.journal import rerun
-from flowsched.journal.durable import Durable
 from flowsched.journal.record_log import MAGIC, Reader, framed
 from flowsched.rounds.engine import RoundEngine
+from flowsched.scheduler import Durable
 
 
 def records(path: Path) -> list[bytes]:

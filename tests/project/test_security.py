@@ -20,7 +20,7 @@ import pytest
 
 import flowsched as fs
 from flowsched.boundary import private
-from flowsched.boundary.addresses import masked
+from flowsched.boundary.validate import masked
 from flowsched.exceptions import InputError, JournalError
 from flowsched.journal import Journal
 from flowsched.run import Command, Driver, LocalExecutor

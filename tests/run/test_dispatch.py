@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import flowsched as fs
 from flowsched.run import Ended, Failed, Left, Run, Started, Stopped, TaskCancelledError, TaskLostError, Told
 from flowsched.run.dispatch import Dispatcher
+from flowsched.run.executor import Work
 from flowsched.run.runs import PATIENCE
-from flowsched.run.work import Work
 
 
 class World:

@@ -18,7 +18,7 @@ from processes import alive
 import flowsched as fs
 from flowsched.boundary import control_groups
 from flowsched.run import Driver, ExitStatusError, LocalExecutor, Run
-from flowsched.run.groups import Groups
+from flowsched.run.local import Groups
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
 

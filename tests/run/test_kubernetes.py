@@ -20,8 +20,7 @@ from kube import Kube, kube
 
 import flowsched as fs
 from flowsched.run import Command, Driver, ExitStatusError
-from flowsched.run.kubeapi import KubernetesError
-from flowsched.run.kubernetes import KubernetesExecutor
+from flowsched.run.kubernetes import KubernetesError, KubernetesExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in place of containers")
 

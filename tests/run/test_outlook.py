@@ -12,8 +12,8 @@ from executors import FakeExecutor, run_fake
 
 import flowsched as fs
 from flowsched.run import Driver, NeverRunsError
+from flowsched.run.executor import Work
 from flowsched.run.outlook import Outlook
-from flowsched.run.work import Work
 
 LABELS = ("a", "b")
 

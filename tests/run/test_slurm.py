@@ -22,7 +22,8 @@ from processes import alive
 from slurm import Slurm, slurm
 
 import flowsched as fs
-from flowsched.run import Command, Driver, ExecutorError, ExitStatusError, slurmctl
+from flowsched.run import Command, Driver, ExecutorError, ExitStatusError
+from flowsched.run import slurm as backend
 from flowsched.run.slurm import SlurmError, SlurmExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Slurm's daemons on this machine")
@@ -276,7 +277,7 @@ def test_a_request_that_is_cut_off_leaves_nothing_open() -> None:
     """Its process has ended and its pipes are closed before the event loop is: warnings are errors here."""
 
     async def main(seconds: float) -> None:
-        request = asyncio.create_task(slurmctl._call(["sleep", "5"]))
+        request = asyncio.create_task(backend._call(["sleep", "5"]))
         await asyncio.sleep(seconds)
         request.cancel()
         with suppress(asyncio.CancelledError):
@@ -558,9 +559,9 @@ def test_a_job_that_one_answer_leaves_out_does_not_run_again(tmp_path: Path, mon
         async def jobs(name: str) -> Any:
             looks.append("")
             state = "COMPLETED" if len(looks) > 30 else "RUNNING"
-            return {} if len(looks) % 3 else {"1": slurmctl.Job(state, 0, "None", "")}
+            return {} if len(looks) % 3 else {"1": backend.JobState(state, 0, "None", "")}
 
-        monkeypatch.setattr(slurmctl, "jobs", jobs)
+        monkeypatch.setattr(backend, "_ask_jobs", jobs)
         async with asyncio.timeout(60), driver(executor=executor) as one:
             assert await one.submit(tasks({"a": "true"}), {"a": "true"})["a"] == 0
             assert one.stats["started"] == 1 and "lost" not in one.stats
@@ -598,8 +599,8 @@ def test_generic_resources_of_nodes() -> None:
     for _ in range(3000):
         draw = lambda: "".join(map(random_.choice, (names, types, numbers, flags)))  # noqa: E731
         text = ",".join(draw() for _ in range(random_.randint(1, 4)))
-        assert slurmctl._gpus(text) == slow(text), text
-    assert slurmctl._gpus("(null)") == slurmctl._gpus("") == 0
+        assert backend._gpus(text) == slow(text), text
+    assert backend._gpus("(null)") == backend._gpus("") == 0
     for text in ("gpu:2(S:0", ",gpu:1", "gpu:1,,gpu:1", "(S:0)"):
         with pytest.raises(SlurmError, match="not understood"):
-            slurmctl._gpus(text)
+            backend._gpus(text)

@@ -31,8 +31,7 @@ from sshd import Host, hosts
 
 import flowsched as fs
 from flowsched.run import Command, Driver, Ended, ExitStatusError, Run
-from flowsched.run.remote import BECOME, exchange
-from flowsched.run.ssh import SSHExecutor
+from flowsched.run.ssh import BECOME, SSHExecutor, exchange
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers and processes on this machine")
 

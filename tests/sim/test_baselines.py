@@ -10,10 +10,9 @@ import pytest
 from effort import effort
 
 import flowsched as fs
-from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo, sjf
+from flowsched.sim.baselines import Greedy, Plan, Room, capacity, drf, fair, fifo, sjf, together
 from flowsched.sim.lines import Queue
 from flowsched.sim.orders import Order, Shares
-from flowsched.sim.room import Plan, Room, together
 
 NAMES = ("cpu", "mem")
 

@@ -16,8 +16,8 @@ import pytest
 import flowsched as fs
 from flowsched.exceptions import InputError
 from flowsched.sim import MEASURES, Comparison, Outcome, Simulation, Spread, compare, scheduler, synthetic
-from flowsched.sim.comparison_report import comparison_report
 from flowsched.sim.processes import each_in_a_process
+from flowsched.sim.report import comparison_report
 
 DECISION = "decision, mean"
 

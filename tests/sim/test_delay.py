@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import flowsched as fs
 from flowsched.exceptions import InputError
 from flowsched.fgm import FineGrained
-from flowsched.sim.baselines import Greedy, drf, fifo
-from flowsched.sim.delay import DelayScheduling
+from flowsched.sim.baselines import DelayScheduling, Greedy, drf, fifo
 
 
 def greedy(machine: float, rack: float = 0.0, machines: int = 4, cores: int = 1) -> Greedy:

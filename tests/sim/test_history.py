@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from flowsched.cluster.events import JobSubmitted, MachineAdded, MachineDrained, MachineFailed, MachineUpdated
 from flowsched.cluster.model import Machine, Task
 from flowsched.scheduler import Scheduler
-from flowsched.sim import Arrival, Metrics, Simulation, Workload, machine_plots, report, scheduler, synthetic
+from flowsched.sim import Arrival, Metrics, Simulation, Workload, plots, report, scheduler, synthetic
 
 
 def job(name: str, time: float, duration: float, cpu: float, user: str | None = None, priority: int = 0) -> Arrival:
@@ -79,9 +79,9 @@ def test_amounts_by_machine_are_those_of_the_series(name: str) -> None:
     metrics = run(work)
     end = metrics.facts["end"]
     edges = np.linspace(0, end, 50)
-    resource = machine_plots.scarce(metrics)
+    resource = plots._scarce(metrics)
     n = len(metrics.machines["machine"])
-    found = machine_plots.amount_seconds(metrics, metrics.runs["machine"], n, edges, resource)
+    found = plots._amount_seconds(metrics, metrics.runs["machine"], n, edges, resource)
     time, used = metrics.series["time"], metrics.series[f"used_{resource}"]
     area = np.interp(edges, np.r_[time, end], np.r_[0.0, np.cumsum(np.diff(np.r_[time, end]) * used)])
     assert found.sum(axis=0) == pytest.approx(np.diff(area))
@@ -91,7 +91,7 @@ def test_amounts_by_machine_are_those_of_the_series(name: str) -> None:
 def test_no_two_runs_share_a_lane() -> None:
     metrics = run(synthetic("demo", tasks=120, scale=0.5))
     until = metrics.runs["end"]
-    lane, lanes = machine_plots._lanes(metrics, until)
+    lane, lanes = plots._lanes(metrics, until)
     for machine in range(len(lanes)):
         for k in range(lanes[machine]):
             mine = (metrics.runs["machine"] == machine) & (lane == k)
@@ -118,14 +118,14 @@ def test_the_demonstration_is_the_same_for_the_same_seed() -> None:
 def test_shares_and_allocation_have_one_denominator(metrics: Metrics) -> None:
     """From 4 to 5 only m1 is up, and b has all of it."""
     axes = Figure().add_subplot()
-    machine_plots.shares(axes, metrics)
+    plots._shares(axes, metrics)
     tops = [band.get_paths()[0].vertices for band in axes.collections]
     at = [float(max(y for x, y in top if 4.2 < x < 4.8)) for top in tops]
     assert at == pytest.approx([0, 100], abs=1) or at == pytest.approx([100, 100], abs=1)
 
 
 def test_machines_have_one_order_in_both_plots(metrics: Metrics) -> None:
-    for draw in (machine_plots.heat_map, machine_plots.gantt):
+    for draw in (plots._heat_map, plots._gantt):
         axes = Figure().add_subplot()
         draw(axes, metrics)
         bottom, top = axes.get_ylim()

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.exceptions import InputError, TraceError
-from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes
-from flowsched.sim.hybrid import BatchJob, HybridSimulation
-from flowsched.sim.unit_sharing import (
+from bench.hrm.hybrid import BatchJob, HybridSimulation
+from bench.hrm.unit_sharing import (
     read_micro_batches,
     stacked_latencies,
     unstacked_latencies,
 )
+from flowsched.exceptions import InputError, TraceError
+from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes
 
 
 def units(count: int, cores: int = 2) -> list[ResourceUnit]:

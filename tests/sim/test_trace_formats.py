@@ -15,6 +15,7 @@ from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowsched.cli.trace import describe
 from flowsched.cluster.events import (
     JobSubmitted,
     MachineAdded,
@@ -37,7 +38,6 @@ from flowsched.sim import (
     scheduler,
     write_trace,
 )
-from flowsched.sim.traces.describe import describe
 from flowsched.sim.traces.load import recognised
 
 SAMPLES = Path(__file__).parents[1] / "data" / "traces"

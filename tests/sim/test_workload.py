@@ -14,7 +14,8 @@ import pytest
 from flowsched.cluster.events import JobSubmitted, MachineAdded, MachineFailed
 from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import InputError
-from flowsched.sim import Arrival, Simulation, Workload, openb_model, scheduler
+from flowsched.sim import Arrival, Simulation, Workload, scheduler
+from flowsched.sim import workload as model
 
 OPENB = Path(__file__).parents[3] / "shared" / "data" / "openb"
 needs_openb = pytest.mark.skipif(not OPENB.is_dir(), reason=f"the openb trace is not at {OPENB}")
@@ -40,9 +41,9 @@ def test_the_shapes_are_those_of_the_trace() -> None:
         (int(r["cpu_milli"]), int(r["memory_mib"]), int(r["gpu"]), r["model"])
         for r in rows("openb_node_list_all_node.csv")
     )
-    assert {row[1:]: row[0] for row in openb_model.SHAPES} == shapes
-    assert len(openb_model.SHAPES) == 27
-    assert sum(row[0] for row in openb_model.SHAPES) == 1523
+    assert {row[1:]: row[0] for row in model.SHAPES} == shapes
+    assert len(model.SHAPES) == 27
+    assert sum(row[0] for row in model.SHAPES) == 1523
 
 
 @needs_openb
@@ -51,24 +52,24 @@ def test_the_request_classes_are_those_of_the_trace() -> None:
         tuple(int(r[c]) for c in ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli"))
         for r in rows("openb_pod_list_default.csv")
     )
-    assert {row[1:]: row[0] for row in openb_model.CLASSES} == classes
-    assert len(openb_model.CLASSES) == 151
-    assert sum(row[0] for row in openb_model.CLASSES) == 8152
+    assert {row[1:]: row[0] for row in model.CLASSES} == classes
+    assert len(model.CLASSES) == 151
+    assert sum(row[0] for row in model.CLASSES) == 8152
 
 
 @needs_openb
 def test_qos_durations_and_gaps_are_those_of_the_trace() -> None:
     pods = rows("openb_pod_list_default.csv")
-    kinds = np.array([openb_model.kind(int(p["num_gpu"]), int(p["gpu_milli"])) for p in pods])
+    kinds = np.array([model.gpu_kind(int(p["num_gpu"]), int(p["gpu_milli"])) for p in pods])
     qos = np.array([p["qos"] for p in pods])
     created = np.array([int(p["creation_time"]) for p in pods])
     ran = np.array([int(p["deletion_time"]) - int(p["scheduled_time"] or p["creation_time"]) for p in pods])
-    for kind, counts in openb_model.QOS.items():
+    for kind, counts in model.QOS.items():
         assert counts == Counter(qos[kinds == kind].tolist())
-        expected = np.quantile(ran[kinds == kind], openb_model.LEVELS)
-        assert np.allclose(openb_model.DURATIONS[kind], expected, atol=0.5)
+        expected = np.quantile(ran[kinds == kind], model.LEVELS)
+        assert np.allclose(model.DURATIONS[kind], expected, atol=0.5)
     late = created[created > 0.75 * created.max()]
-    assert np.allclose(openb_model.GAPS, np.quantile(np.diff(late), openb_model.LEVELS), atol=0.5)
+    assert np.allclose(model.GAPS, np.quantile(np.diff(late), model.LEVELS), atol=0.5)
 
 
 def test_the_model_has_the_size_and_the_load_asked_for() -> None:

@@ -10,8 +10,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["MANY", "uncollected"]
-
 MANY = 256
 """So many events, or groups that have changed, make enough objects to wake the collector."""
 

@@ -18,21 +18,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = [
-    "controllers",
-    "end",
-    "enter",
-    "find",
-    "freeze",
-    "kill",
-    "limit",
-    "make",
-    "name",
-    "provide",
-    "ran_out",
-    "remove",
-]
-
 _PLAIN = frozenset((string.ascii_letters + string.digits + "_-").encode())
 """Bytes that stand for themselves; a dot does not, because the kernel's files and "." and ".." have one."""
 

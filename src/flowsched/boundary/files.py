@@ -14,8 +14,6 @@ from pathlib import Path
 
 from flowsched.exceptions import InputError
 
-__all__ = ["clear", "identity", "read", "replace"]
-
 
 def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = None, *, sync: bool = True) -> None:
     """Write a file as a whole.

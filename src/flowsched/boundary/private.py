@@ -13,8 +13,6 @@ from pathlib import Path
 
 from flowsched.exceptions import InputError
 
-__all__ = ["MODE", "check_place", "folder", "made", "opener"]
-
 MODE = 0o600
 """Of files."""
 

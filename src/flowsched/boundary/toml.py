@@ -18,8 +18,6 @@ from flowsched.boundary.files import read
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import FlowschedError, InputError
 
-__all__ = ["NEEDED", "Check", "TomlFile", "places"]
-
 NEEDED = object()
 """Default of a key that must be there."""
 

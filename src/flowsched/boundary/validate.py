@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Set
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.addresses import masked
 from flowsched.exceptions import InputError
 
 # Made once: every task is checked here, and making a union takes longer than testing against it.
@@ -37,33 +37,22 @@ LARGEST_WHOLE = 2**63 - 1
 LARGEST_AMOUNT = 2**62 // 1_000_000
 """Largest amount of a resource: two of them add up in 64 bits, in micro-units."""
 
-__all__ = [
-    "LARGEST_AMOUNT",
-    "LARGEST_FLOAT",
-    "LARGEST_WHOLE",
-    "amounts",
-    "check_id",
-    "ids",
-    "mapping",
-    "named",
-    "number",
-    "numbers",
-    "ordered",
-    "part",
-    "quoted",
-    "text",
-    "texts",
-    "truth",
-    "whole",
-    "whole_vector",
-]
-
-
 _SEEN = 4000
 """Characters of a text that are looked at for a password."""
 
 _WORDY = 3000
 """Bits from which a whole number is quoted by its size: Python refuses to spell out one of 4,300 digits."""
+_PASSWORD = re.compile(r"(://[^\s/?#:@]*):.*@", re.DOTALL)
+"""Of an address, up to the last @: one in a password may not have been escaped."""
+
+_UNFINISHED = re.compile(r"(://[^\s/?#:@]*):(?!\d*(?:[/?#\s'\",\])]|$)|\*\*\*)[^\s'\"]*")
+"""An address without @, with something after the colon that is no port: perhaps a password without a host."""
+
+_PARAMETER = re.compile(
+    r"""(?i)(\b[\w.-]*(?:pass|password|passwd|passphrase|pwd|secret|token|credentials?|api_?key)["']?\s*[=:]\s*)"""
+    r"""('[^']*'|"[^"]*"|[^&\s'",}]+)"""
+)
+"""Of an address's query, or of a list or table of names and values."""
 
 
 def quoted(value: Any, most: int = 80) -> str:
@@ -241,3 +230,33 @@ def part(what: str, value: Any) -> float:
     if array.ndim or not 0 <= array <= 1:
         raise InputError(f"{what}: a number from 0 to 1 expected, got {quoted(value)}")
     return float(array)
+
+
+_T = TypeVar("_T")
+
+_new, _set = object.__new__, object.__setattr__
+
+
+def frozen(cls: type[_T], attributes: dict[str, Any]) -> _T:
+    """Return an object of a frozen dataclass without slots, which has these attributes.
+
+    The generated ``__init__`` sets attribute by attribute through ``object.__setattr__`` and takes three times as long.
+
+    Examples
+    --------
+    >>> from flowsched import RoundStats
+    >>> told = {"nodes": 3, "arcs": 2, "changes": 5, "solves": 1, "gap": 0.0, "cost": 7,
+    ...         "seconds_update": 0.1, "seconds_solve": 0.2, "seconds_read": 0.3}
+    >>> frozen(RoundStats, told) == RoundStats(**told)
+    True
+    """
+    made = _new(cls)
+    _set(made, "__dict__", attributes)
+    return made
+
+
+def masked(text: str) -> str:
+    """Return a text with ``***`` in place of passwords in addresses; more is masked where that is in doubt."""
+    if "://" in text:
+        text = _UNFINISHED.sub(r"\1:***", _PASSWORD.sub(r"\1:***@", text))
+    return _PARAMETER.sub(r"\1***", text)

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from flowsched.cluster import Cluster
 from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Before, Group, JobRecord, TaskRecord
-from flowsched.policy.quotas import Limit, Quotas
+from flowsched.policy.fairness import Limit, Quotas
 
 __all__ = ["QuotaAccounts"]
 

@@ -18,7 +18,7 @@ from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.shares import RoundShares, Shares
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.policy import Policy
-from flowsched.policy.aging import reached
+from flowsched.policy.priority import reached
 
 __all__ = ["RoundScope"]
 

@@ -10,8 +10,6 @@ import flowsched
 if TYPE_CHECKING:
     import click
 
-__all__ = ["application", "main"]
-
 
 def main() -> None:
     """Run the command line and exit: 0 done, 2 bad input, 74, 130 and 141 as in `endings`; commands may define more."""
@@ -37,8 +35,7 @@ def application() -> click.Group:
     from flowsched.cli import endings
     from flowsched.cli.bench import bench
     from flowsched.cli.hrm import hrm
-    from flowsched.cli.journal import journal
-    from flowsched.cli.replay import replay
+    from flowsched.cli.replay import journal, replay
     from flowsched.cli.run import run
     from flowsched.cli.serve import serve
     from flowsched.cli.simulate import simulate

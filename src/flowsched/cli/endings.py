@@ -32,23 +32,11 @@ from rich.console import Console
 from flowsched.boundary.files import identity
 from flowsched.exceptions import FlowschedError
 
-__all__ = [
-    "INTERRUPTED",
-    "READER_GONE",
-    "REFUSED",
-    "BadInput",
-    "Command",
-    "Group",
-    "Out",
-    "Words",
-    "check_files",
-    "on_interrupt",
-    "process",
-    "shortened",
-]
-
 REFUSED, INTERRUPTED, READER_GONE = 74, 130, 141
 """Exit statuses: of an input or output error in sysexits.h; of programs that SIGINT and SIGPIPE have ended, in shells."""
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 _WORD, _MESSAGE = 84, 4000
 

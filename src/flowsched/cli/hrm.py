@@ -26,11 +26,9 @@ from flowsched.run.jobs import read_containers
 if TYPE_CHECKING:
     from flowsched.hrm.state.negotiator import Negotiator
 
-__all__ = ["hrm"]
-
 _FAILED = 1
 
-_PATH = click.Path(dir_okay=False, path_type=Path)
+_PATH = endings.FILE
 
 _config = click.option(
     "--config", type=_PATH, metavar="FILE", required=True, envvar="FLOWSCHED_HRM", show_envvar=True,

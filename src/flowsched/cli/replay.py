@@ -1,4 +1,4 @@
-"""``flowsched replay``: make the rounds of a journal again, and report differences."""
+"""``flowsched replay`` makes the rounds of a journal again; ``flowsched journal`` exports and imports its state."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,18 +19,26 @@ from rich.text import Text
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
-from flowsched.exceptions import FlowschedError
+from flowsched.exceptions import FlowschedError, JournalError
 from flowsched.fgm import FineGrained
+from flowsched.journal.export import lines, opened, replaced, written
+from flowsched.journal.import_state import begun
 from flowsched.journal.record_log import reading
-from flowsched.journal.recovery import read_header
-from flowsched.journal.rerun import Difference, Recovery
+from flowsched.journal.records import Header
+from flowsched.journal.rerun import Difference, Recovery, read_header
 from flowsched.policy import Policy
+from flowsched.scheduler import Scheduler
 from flowsched.scheduler import replay as replay_journal
-
-__all__ = ["policy_named", "replay"]
 
 _DIFFERENT, _UNREADABLE = 1, 3
 _SHOWN = 20
+
+_OF: dict[str, type[Scheduler] | type[FineGrained]] = {"Scheduler": Scheduler, "FineGrained": FineGrained}
+
+_policies = click.option(
+    "--policy", "policies", multiple=True, metavar="MODULE:NAME",
+    help="Policy with your own parts: an object, or a function that makes one. May be repeated.",
+)  # fmt: skip
 
 
 @click.command("replay", cls=endings.Command)
@@ -38,7 +48,7 @@ _SHOWN = 20
     help="A policy with parts of your own: an object, or a function that makes one. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write all results."
+    "--json", "json_file", type=endings.FILE, metavar="FILE", help="Write all results."
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
@@ -156,3 +166,89 @@ def _words(description: Any) -> str:
     """Return the names of a policy's parts."""
     parts = [part for value in description.values() for part in (value if isinstance(value, list) else [value])]
     return ", ".join(str(part["is"]) for part in parts if isinstance(part, dict))
+
+
+@click.group("journal", cls=endings.Group)
+def journal() -> None:
+    """Export the state of a journal, or start a journal from an export.
+
+    \b
+    Examples:
+      flowsched journal export run.journal -o state.jsonl.gz
+      flowsched journal import state.jsonl.gz new.journal
+    """
+
+
+@journal.command("export")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o", "--output", type=endings.FILE, metavar="OUT",
+    help="Output file; compressed if it ends with .gz. By default standard output.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@_policies
+def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bool) -> None:
+    """Write the state at the end of a journal (or of a snapshot) as lines of JSON.
+
+    The state is everything that later rounds depend on: machines, jobs, tasks, placements with their starts, ages,
+    shares and debts. The journal is only read. The format is described in the documentation of flowsched.journal.export.
+
+    \b
+    Exit status:
+      0    done
+      2    the command line is wrong
+      3    the file cannot be read, or the output cannot be written
+      74, 130, 141  as `flowsched --help` says
+    """
+    given = [policy_named(name) for name in policies]
+    with _told("export"):
+        with reading(file) as stream:
+            kept = _of(read_header(stream, str(file)), file).restore(file, policies=given)
+        if output is not None:
+            written(kept.engine, output, force)
+        else:
+            sys.stdout.buffer.writelines(lines(kept.engine))
+            sys.stdout.flush()
+
+
+@journal.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("journal_", metavar="JOURNAL", type=endings.FILE)
+@_policies
+def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
+    """Start a journal from a state that `flowsched journal export` wrote.
+
+    A scheduler with this journal continues with the same placements, ages, shares and debts. The whole file is checked
+    before the journal is made. An existing journal is never overwritten.
+
+    \b
+    Exit status:
+      0    done
+      2    the command line is wrong
+      3    the file cannot be read, or the journal cannot be written
+      74, 130, 141  as `flowsched --help` says
+    """
+    given = [policy_named(name) for name in policies]
+    with _told("import"):
+        with opened(file) as stream:
+            kind = _of(begun(stream, str(file)), file)
+        kept = kind.import_state(file, policies=given)
+        with replaced(journal_) as new:
+            new.write(kept.journal_bytes())
+
+
+def _of(header: Header, path: Path) -> type[Scheduler] | type[FineGrained]:
+    kind = _OF.get(header.of)
+    if kind is None:
+        raise JournalError(f"it is of a {header.of}, which is not known here", str(path))
+    return kind
+
+
+@contextmanager
+def _told(command: str) -> Iterator[None]:
+    """Report an error within in one line."""
+    try:
+        yield
+    except FlowschedError as error:
+        click.echo(f"flowsched journal {command}: {endings.shortened(str(error))}", err=True)
+        sys.exit(_UNREADABLE)

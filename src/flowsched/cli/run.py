@@ -40,8 +40,6 @@ from flowsched.run.slurm import SlurmExecutor
 from flowsched.run.ssh import SSHExecutor
 from flowsched.scheduler import Scheduler
 
-__all__ = ["run"]
-
 _CLUSTERS: dict[str, tuple[str, str, Callable[[_Session, str], Executor]]] = {
     "dask": ("dask://HOST:PORT", "distributed", lambda _, at: DaskExecutor(f"tcp://{at}", RESOURCES)),
     "ray": ("ray, ray://HOST:PORT", "ray", lambda _, at: RayExecutor(at or "auto", RESOURCES)),
@@ -67,26 +65,26 @@ _FAILED = 1
 
 
 @click.command("run", cls=endings.Command)
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("file", type=endings.FILE)
 @click.option("--on", "on", metavar="WHERE", default="local", show_default=True, help=f"One of: {_WHERE}.")
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
 @click.option(
     "--output",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=endings.FOLDER,
     metavar="DIR",
     help="Folder for the output of each task, TASK.log.  [default: FILE's name, with .out]",
 )
 @click.option(
     "--state",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=endings.FOLDER,
     metavar="DIR",
     help="Folder for a journal: after an interruption or a kill the same command continues from it.",
 )
 @click.option(
     "--cgroup",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=endings.FOLDER,
     metavar="DIR",
     help="Limit the tasks of this machine to their demand, in subgroups of this control group.",
 )

@@ -20,8 +20,6 @@ from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
 from flowsched.serve import Service, ToldRequests
 
-__all__ = ["serve"]
-
 _FAILED = 1
 
 _SHORTEST, _LONGEST = 16, 4096
@@ -29,7 +27,7 @@ _SHORTEST, _LONGEST = 16, 4096
 
 @click.command("serve", cls=endings.Command)
 @click.option(
-    "--journal", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--journal", type=endings.FILE, metavar="FILE",
     help="File for the journal, from which the same command continues. FILE.requests has the keys of requests.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -41,7 +39,7 @@ _SHORTEST, _LONGEST = 16, 4096
     help="Port to listen on; 0 takes a free one.",
 )
 @click.option(
-    "--token-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    "--token-file", type=endings.FILE, metavar="FILE",
     help="File with the token. By default the variable FLOWSCHED_TOKEN, or a new token, which is printed.",
 )  # fmt: skip
 @click.option(

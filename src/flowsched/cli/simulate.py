@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import importlib.util
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +25,6 @@ from flowsched import sim
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
-from flowsched.cli.side_by_side import run_comparison
 from flowsched.cli.trace import load, print_tables, trace_options
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
@@ -31,10 +32,10 @@ from flowsched.exceptions import FlowschedError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
-from flowsched.sim.frames import check_table_file, write_table
+from flowsched.sim.comparison import Comparison, Outcome
+from flowsched.sim.metrics import check_table_file, write_table
+from flowsched.sim.report import write_comparison
 from flowsched.sim.summary import duration, facts_line, tables
-
-__all__ = ["simulate"]
 
 _GARBAGE = 100_000
 """Number of new objects after which the garbage collector of this process runs."""
@@ -137,33 +138,33 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the simulation.")
 @click.option(
     "--report",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=endings.FILE,
     metavar="FILE",
     help="Write a report with plots, one HTML file.",
 )
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=endings.FILE,
     metavar="FILE",
     help="Write all figures and series.",
 )
 @click.option(
     "--csv",
     "csv_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=endings.FILE,
     metavar="FILE",
     help="--compare: write a row per run.",
 )
 @click.option(
     "--tasks",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=endings.FILE,
     metavar="FILE",
     help="Write a table with a row per task: when and where it started, when it ended, how often it was preempted.  CSV, or Parquet if FILE ends with .parquet.",
 )
 @click.option(
     "--journal",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=endings.FILE,
     metavar="FILE",
     help="Write the scheduler's journal, for `flowsched replay`; a new file.",
 )
@@ -207,7 +208,7 @@ def simulate(**options: Any) -> None:
     try:
         _check_outputs(options)
         if options["compare"] is not None:
-            run_comparison(options, _workload, _arguments(options))
+            _compare(options)
             return
         if options["csv_file"] or options["seeds"] > 1:
             raise BadInput("--seeds and --csv are for --compare")
@@ -317,13 +318,7 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
         policy = Policy.named(options["policy"])
         scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
         facts = {"policy": options["policy"]}
-    return sim.Simulation(
-        scheduler,
-        workload,
-        **_arguments(options),
-        seed=options["seed"],
-        facts=facts,
-    )
+    return sim.Simulation(scheduler, workload, **_arguments(options), seed=options["seed"], facts=facts)
 
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
@@ -417,3 +412,87 @@ def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:
     for note in getattr(workload, "notes", ()):
         out.print(f"Note: {note}.", style="dim")
     print_tables(out, tables(metrics))
+
+
+def _compare(options: dict[str, Any]) -> None:
+    """Run the comparison of a command line, print it and write its files."""
+    simulation, names = _arguments(options), [name.strip() for name in options["compare"].split(",")]
+    for option in ("scheduler", "journal", "tasks", "goals"):
+        if options[option]:
+            raise BadInput(f"--{option} is of one run, not of --compare")
+    seeds = range(options["seed"], options["seed"] + options["seeds"])
+    work = _workload(options)
+    for name in names:
+        sim.scheduler(name, work)
+    words, stop = endings.Words(options["quiet"]), _Stop()
+    processes = min(os.cpu_count() or 1, len(names) * len(seeds))
+    columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with (
+        endings.on_interrupt(stop),
+        Progress(*columns, console=words, transient=True, disable=not words.is_terminal) as bar,
+    ):
+        task = bar.add_task("", total=len(names) * len(seeds))
+
+        def said(outcome: Outcome, done: int, total: int) -> None:
+            line = f"{outcome.scheduler}, seed {outcome.seed}"
+            if words.is_terminal:
+                bar.update(task, completed=done, description=line)
+            else:
+                words.print(f"{done}/{total}  {line}", soft_wrap=True)
+
+        found = sim.compare(
+            partial(_made, options), names, seeds, processes=processes, until=options["until"],
+            options=simulation, said=said, stopped=lambda: stop.called,
+        )  # fmt: skip
+    recorded = options["trace"] not in (None, "model") and options["trace"] not in sim.SYNTHETIC
+    found = replace(
+        found,
+        facts={
+            "workload": work.name,
+            **work.facts,
+            "tasks": work.n_tasks,
+            "machines": len(work.machines),
+            **found.facts,
+        },
+    )
+    if not found.whole:
+        why = found.lost or "Interrupted"
+        words.print(f"{why}: {len(found.outcomes)} of {len(names) * len(seeds)} runs are done.", style="bold")
+    if options["json_file"]:
+        found.to_json(options["json_file"])
+    if options["csv_file"]:
+        found.to_csv(options["csv_file"])
+    if options["report"]:
+        write_comparison(found, options["report"])
+        words.print(f"Report: {options['report']}", soft_wrap=True)
+    if not options["quiet"]:
+        _print_comparison(found, recorded)
+    if not found.whole:
+        sys.exit(endings.REFUSED if found.lost else endings.INTERRUPTED)
+
+
+class _Stop:
+    """Called by the first Ctrl-C."""
+
+    called = False
+
+    def __call__(self) -> None:
+        self.called = True
+
+
+def _made(options: dict[str, Any], seed: int) -> sim.Workload:
+    return _workload({**options, "seed": seed})
+
+
+def _print_comparison(found: Comparison, recorded: bool) -> None:
+    out = endings.Out()
+    facts, many = found.facts, len(found.seeds)
+    out.print(Text(f"Comparison on {facts['workload']}", style="bold"))
+    seeds = f"{many} seeds" if many > 1 else f"seed {found.seeds[0]}"
+    out.print(
+        f"{facts['machines']:,} machines, {facts['tasks']:,} tasks, {seeds}, the same arrivals for every scheduler"
+    )
+    if recorded and many > 1:
+        out.print("Note: recorded arrivals are the same for all seeds; only what schedulers draw differs.", style="dim")
+    if found.outcomes:
+        print_tables(out, found.tables())

@@ -33,8 +33,6 @@ from flowsched.network.results import Algorithm, FlowResult
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-__all__ = ["solve"]
-
 _TURNS = 5
 """Turns of each solver under --compare."""
 
@@ -60,10 +58,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     help="Algorithm; all find the same cost.",
 )  # fmt: skip
 @click.option(
-    "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Time limit (of each round).",
+    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Time limit (of each round)."
 )
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
 @click.option(

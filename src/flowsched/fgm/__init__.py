@@ -12,7 +12,7 @@ from flowsched.fgm.adapter import FineGrained, Plans
 from flowsched.fgm.adjust import Adjustment, Level, conformity, time_weighted_mean
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator, Profile, by_progress
-from flowsched.fgm.qos import missed, theoretical_duration
+from flowsched.fgm.forecast import missed, theoretical_duration
 from flowsched.fgm.share import StageShare
 from flowsched.fgm.stages import Stages, divide_stages
 from flowsched.fgm.timeline import Timeline, Timelines, compression, match, max_compression

@@ -6,7 +6,6 @@ decisions are those of `flowsched.fgm.engine.StageEngine`; this module has the p
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, Self
 
@@ -24,13 +23,11 @@ from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.protocols import Adoptable, Plans
 from flowsched.fgm.settings import Settings, arguments
-from flowsched.journal.durable import Durable, JournalOrPath
 from flowsched.journal.journal import Journal
 from flowsched.journal.records import Header
-from flowsched.journal.recovery import imported, restored
 from flowsched.journal.rerun import policy_of
 from flowsched.policy import Policy
-from flowsched.scheduler import Scheduler
+from flowsched.scheduler import Durable, JournalOrPath, Scheduler
 
 __all__ = ["FineGrained", "Plans"]
 
@@ -100,6 +97,8 @@ class FineGrained(Durable[StageEngine]):
     >>> sorted(fine.schedule(0.0).placements)  # what they need, not what they ask for
     ['t0', 't1']
     """
+
+    _kind = "FineGrained"
 
     def __init__(
         self,
@@ -219,22 +218,6 @@ class FineGrained(Durable[StageEngine]):
         return getattr(self.scheduler, name)
 
     # -- from files ---------------------------------------------------------------------------------------------
-
-    @classmethod
-    def restore(
-        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
-    ) -> Self:
-        """Return the adapter of a snapshot or a journal, over a scheduler of its own; see `Scheduler.restore`."""
-        made, found = restored("FineGrained", cls._begun, source, policy, policies)
-        made.recovery = found
-        return made
-
-    @classmethod
-    def import_state(
-        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
-    ) -> Self:
-        """Return an adapter that goes on from what `export` wrote; see `Scheduler.import_state`."""
-        return imported("FineGrained", cls._begun, source, policy, policies)
 
     @classmethod
     def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:

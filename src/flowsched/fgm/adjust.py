@@ -18,8 +18,6 @@ from numpy.typing import ArrayLike, NDArray
 from flowsched.boundary.validate import amounts, number, numbers, part, whole
 from flowsched.exceptions import InputError
 
-__all__ = ["Adjustment", "Level", "conformity", "time_weighted_mean"]
-
 
 class Level(IntEnum):
     """Levels at which tasks are matched with a machine, from the coarsest to the finest."""

@@ -9,8 +9,6 @@ from flowsched.cluster import MICRO, Cluster
 from flowsched.fgm.protocols import StageKnowledge
 from flowsched.policy.placement import check_weight
 
-__all__ = ["StageCost"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -20,24 +21,20 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
-from flowsched.cluster.records import Group
+from flowsched.cluster.records import Group, TaskRecord
 from flowsched.exceptions import InputError
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
-from flowsched.fgm.eviction import Evictions
 from flowsched.fgm.observer import Observer
 from flowsched.fgm.persistence import StageAdapter
-from flowsched.fgm.plans import PlansEngine
-from flowsched.fgm.protocols import Adoptable, FlowEngine, Plans
+from flowsched.fgm.protocols import Adoptable, FlowEngine, Plans, PlansEngine
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.settings import Settings
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
 from flowsched.rounds.engine import State
-from flowsched.rounds.values import Commit, Delta, Migrate, Round
+from flowsched.rounds.values import Commit, Delta, Migrate, Preempt, Preemption, Reason, ReasonCode, Round
 from flowsched.scheduler import Scheduler
-
-__all__ = ["StageEngine"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -267,3 +264,79 @@ class StageEngine:
                     self.rule.needs(class_id)
             case _:
                 raise InputError(f"FineGrained does not know what {words!r} is")
+
+
+class Evictions:
+    """Adds evictions to rounds, and carries them out.
+
+    Parameters
+    ----------
+    rule : StageRule
+    """
+
+    def __init__(self, rule: StageRule) -> None:
+        self._forecast, self._learner = rule.forecast, rule.learner
+        self._cluster = self._forecast.cluster
+
+    def add_to(self, round: Round) -> Round:
+        """Return the round with an eviction on each machine that is in trouble."""
+        reclaimed = self._reclaim(round)
+        if not reclaimed:
+            return round
+        places = {task.id: self._cluster.by_row[row].id for row, task in reclaimed.items()}
+        return replace(
+            round,
+            preemptions={**round.preemptions, **{t: Preemption(m, None, 0.0) for t, m in places.items()}},
+            deltas=(*(Preempt(t, m, None) for t, m in places.items()), *round.deltas),
+            turns={**round.turns, **{task.id: task.turn for task in reclaimed.values()}},
+            again_at=round.now,
+        )
+
+    def _reclaim(self, round: Round) -> dict[int, TaskRecord]:
+        """Find the youngest task of each machine in trouble, by row; once per sample."""
+        found = {}
+        for row in self._learner.suspects:
+            record = self._cluster.by_row.get(row)
+            if (
+                record is not None
+                and len(record.tasks) > 1
+                and self._forecast.degraded(row, round.now, self._learner.adjustment.degraded)
+            ):
+                youngest = max(record.tasks, key=lambda task: task.turn)
+                if youngest.id not in round.preemptions and youngest.id not in round.migrations:
+                    found[row] = youngest
+        self._learner.suspects.clear()
+        return found
+
+    def carry_out(self, deltas: Sequence[Delta], round: Round) -> tuple[list[Delta], dict[Hashable, Reason]]:
+        """Stop tasks, but for those that have moved on since this round; return the deltas, and reasons for the others."""
+        accepted: list[Delta] = []
+        conflicts: dict[Hashable, Reason] = {}
+        for delta in deltas:
+            task = self._cluster.tasks.get(delta.task)
+            if task is None or task.turn != round.turns[delta.task] or task.place is None:
+                conflicts[delta.task] = Reason(ReasonCode.CONFLICT, {"task": {"moved on": 1}})
+            else:
+                self._stop(task, round.now)
+                accepted.append(delta)
+        return accepted, conflicts
+
+    def impose(self, deltas: Sequence[Delta], now: float) -> bool:
+        """Stop tasks whatever a round says; False if one does not run."""
+        for delta in deltas:
+            task = self._cluster.tasks.get(delta.task)
+            if task is None or task.place is None:
+                return False
+            self._stop(task, now)
+        return True
+
+    def _stop(self, task: TaskRecord, now: float) -> None:
+        turn = task.turn
+        self._cluster.stop(task, now)
+        self._learner.ended(task, turn, None)
+
+    @staticmethod
+    def parted(deltas: Sequence[Delta]) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
+        """Divide deltas into evictions, and those that the scheduler itself has decided."""
+        ours = [isinstance(delta, Preempt) and delta.by is None for delta in deltas]
+        return tuple(compress(deltas, ours)), tuple(compress(deltas, (not mine for mine in ours)))

@@ -29,8 +29,6 @@ from numpy.typing import ArrayLike, NDArray
 from flowsched.boundary.validate import amounts, check_id, mapping, number, numbers, ordered, whole
 from flowsched.exceptions import InputError
 
-__all__ = ["DemandEstimator", "Profile", "by_progress"]
-
 Floats = NDArray[np.float64]
 
 _K = 5 / 60
@@ -58,6 +56,8 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
+    """One observation of a task."""
+
     kind: Hashable
     demand: Floats
     seconds: Floats

@@ -19,7 +19,7 @@ task     a running task: ``task``, ``stages``, ``stage``: the present one, ``lef
          time, which will be the next round's; ``samples`` [null]: of its run
 ======== ==============================================================================================================
 
-This module and `flowsched.fgm.audit` are the only ones that know the insides of the others here.  Two things are left
+This module and `flowsched.fgm.persistence` are the only ones that know the insides of the others here.  Two things are left
 out: refusals of machines, which are found out again, and runs that ended at no stated time since the last round, which
 then teach nothing.
 """
@@ -39,12 +39,10 @@ from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.estimate import Estimate, Seen, Sized
-from flowsched.fgm.monitor import MOST, MachineWatch, TaskTrace
+from flowsched.fgm.learning import MOST, MachineWatch, TaskTrace
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.stages import Stages
 from flowsched.journal.codec import as_ids, plain
-
-__all__ = ["learn", "told"]
 
 _Line = dict[str, Any]
 Floats = NDArray[np.float64]

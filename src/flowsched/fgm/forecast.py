@@ -16,18 +16,17 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from flowsched.boundary.validate import numbers
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import grown
 from flowsched.cluster.records import TaskClass, TaskRecord
+from flowsched.exceptions import InputError
 from flowsched.fgm._course import Course
 from flowsched.fgm.needs import Catalog, Needs, Source
-from flowsched.fgm.qos import missed
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes, Timelines
-
-__all__ = ["SOON", "Forecast", "Plan", "States"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,6 +41,8 @@ OFF = 0.03
 
 GRACE = 0.05
 """A task that runs beyond its prediction gets this fraction of its duration more, then twice as much, and so on."""
+_SLACK = 1e-6
+"""Times that differ by less are equal."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -379,3 +380,47 @@ def _grace(duration: Floats) -> Floats:
 
 def _deadline(deadline: float | None) -> float:
     return np.inf if deadline is None else deadline
+
+
+def theoretical_duration(seconds: ArrayLike, compression: ArrayLike) -> float:
+    """Duration (15) of a task whose stages are compressed: sum of D_i / (1 - r_ci).
+
+    Parameters
+    ----------
+    seconds : array_like, shape (stages,)
+        Uncompressed.
+    compression : array_like, shape (stages,) or (stages, resources)
+        Rate from 0 to below 1; of several resources the largest counts.
+
+    Examples
+    --------
+    >>> round(theoretical_duration([1, 3], [[0.2 / 4.2, 0], [0, 0]]), 6)
+    4.05
+    """
+    length = numbers("theoretical_duration: seconds", seconds)
+    rate = numbers("theoretical_duration: compression", compression)
+    rate = rate.max(axis=1) if rate.ndim == 2 else rate
+    if length.shape != rate.shape or not ((rate >= 0) & (rate < 1)).all() or not (length >= 0).all():
+        raise InputError("theoretical_duration: a length >= 0 and a rate from 0 to below 1 for each stage expected")
+    return float((length / (1.0 - rate)).sum())
+
+
+def missed(
+    finish: NDArray[np.float64], uncompressed: NDArray[np.float64], deadline: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Find the tasks that would miss their deadline because of compression.
+
+    Parameters
+    ----------
+    finish, uncompressed : ndarray of float64, shape (tasks,)
+        Time when each task will be done as planned, and without any compression from now on.
+    deadline : ndarray of float64, shape (tasks,)
+        Infinite for none.
+
+    Returns
+    -------
+    ndarray of bool, shape (tasks,)
+        Never true for a task that compression does not delay, however late it is.
+    """
+    late: NDArray[np.bool_] = (finish > deadline + _SLACK) & (finish > uncompressed + _SLACK)
+    return late

@@ -16,8 +16,6 @@ from flowsched.fgm.adjust import Level
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes
 
-__all__ = ["Catalog", "Needs", "Source", "Stock"]
-
 Ints = NDArray[np.int64]
 
 LEAST = 64

@@ -18,8 +18,6 @@ from flowsched.fgm.forecast import States
 from flowsched.fgm.protocols import FlowEngine
 from flowsched.fgm.rule import StageRule
 
-__all__ = ["Observer"]
-
 Floats = NDArray[np.float64]
 _Thing = TypeVar("_Thing")
 

@@ -6,19 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskClass
+from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
-from flowsched.fgm.audit import audit
 from flowsched.fgm.cost import StageCost
-from flowsched.fgm.estimate import DemandEstimator, Estimate, Seen, Sized
+from flowsched.fgm.estimate import MOST_POINTS, DemandEstimator, Estimate, Seen, Sized
 from flowsched.fgm.export import learn, told
 from flowsched.fgm.forecast import Forecast
-from flowsched.fgm.learning import Learner
-from flowsched.fgm.monitor import MachineWatch, TaskTrace
+from flowsched.fgm.learning import Learner, MachineWatch, TaskTrace
 from flowsched.fgm.needs import Catalog, Needs, Stock
 from flowsched.fgm.protocols import StageKnowledge
-from flowsched.fgm.rule import Refused, StageRule
+from flowsched.fgm.rule import LATE, Refused, StageRule
 from flowsched.fgm.settings import Settings
 from flowsched.fgm.share import StageShare
 from flowsched.fgm.stages import Stages
@@ -28,8 +29,6 @@ from flowsched.journal.journal import Journal
 from flowsched.journal.snapshot import Extras
 from flowsched.policy.serialize import Makers
 from flowsched.rounds.engine import State
-
-__all__ = ["EXTRAS", "StageAdapter"]
 
 
 def _samples() -> list[Any]:
@@ -132,3 +131,85 @@ class StageAdapter:
     def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
         """Give the fit rule of a rebuilt cluster the knowledge of lines."""
         learn(cluster, classes, lines)
+
+
+def audit(rule: Any, cluster: Cluster) -> None:
+    """Refuse a rule that contradicts itself or the cluster.
+
+    Raises
+    ------
+    InputError
+        Names the contradiction.
+    """
+    _must(type(rule) is StageRule, "a StageRule expected")
+    forecast, learner = rule.forecast, rule.learner
+    owners = rule._cluster, forecast.cluster, forecast.catalog._cluster, learner._cluster
+    _must(all(owner is cluster for owner in owners) and forecast.catalog._source is learner, "parts of several states")
+    points = learner.estimator.points
+    _must(type(points) is int and 1 <= points <= MOST_POINTS, "estimates at more points than there can be")
+    _stages(rule)
+    lengths = {len(a) for a in (forecast.foreign, forecast.compress, forecast.due, forecast.done, forecast._time)}
+    lines = forecast.timelines
+    lengths |= {len(lines.ends), len(lines.available), len(lines.reach)}
+    _must(len(lengths) == 1, "machines are counted in several ways")
+    resources = len(cluster.resources.names)
+    slots = lines.ends.shape[1]
+    _must(2 <= slots <= 127, "timelines of no length")
+    _must(lines.available.shape[1:] == lines.reach.shape[1:] == (slots, resources), "timelines of other resources")
+    _must(forecast.foreign.shape[1] == lines.soft.shape[0] == lines.limit.shape[0] == resources, "other resources")
+    _must(len(rule._level) == len(rule._seen), "levels of other machines")
+    _must(np.isin(rule._level, list(Level)).all(), "a level that does not exist")
+    _must(np.array_equal(forecast.compress, rule._level == Level.COMPRESSED), "compression at another level")
+    tasks = forecast._turn, forecast._entry, forecast._stage, forecast._left, forecast._grace, forecast._begun
+    _must(len({len(array) for array in tasks}) == 1, "tasks are counted in several ways")
+    members = np.array([task for tasks in forecast._members.values() for task in tasks], np.int64)
+    _must(all(type(row) is int and 0 <= row < len(forecast.due) for row in forecast._members), "an unknown machine")
+    _must(((members >= 0) & (members < len(forecast._turn))).all(), "an unknown task on a machine")
+    entry, stage, at = forecast._entry[members], forecast._stage[members], forecast.catalog.stock.classes.at
+    _must(((entry >= 0) & (entry < len(at) - 1)).all(), "a task in unknown stages")
+    _must(((stage >= 0) & (stage <= np.diff(at)[entry])).all(), "a task in an unknown stage")
+    for refused in rule._refused.values():
+        short = type(refused) is Refused and [resource for _, resource in refused.short.values()]
+        known = short is not False and all(type(d) is int and (0 <= d < resources or d == LATE) for d in short)
+        _must(known, "a refusal for want of an unknown resource")
+
+
+def _must(holds: Any, what: str) -> None:
+    if not holds:
+        raise InputError(f"FGM: {what}")
+
+
+def _stages(rule: StageRule) -> None:
+    catalog, resources = rule.forecast.catalog, len(rule._cluster.resources.names)
+    stock = catalog.stock
+    _must(stock._resources == resources, "stages of other resources")
+    for stages in stock._stages:
+        _whole(stages, resources)
+    known, stock._classes = stock._classes, None
+    if known is not None:
+        made = Classes(stock._stages, resources)
+        same = all(np.array_equal(value, getattr(known, name)) for name, value in vars(made).items())
+        _must(same, "stages in the kernel's form are not those that are known")
+        stock._classes = known
+    for cls, need in catalog._needs.items():
+        _must(type(cls) is TaskClass and type(need) is Needs, "needs of no class")
+        for stages in (need.fine, need.coarse, need.request):
+            _whole(stages, resources)
+        for stages, entry in need.entries.items():
+            _must(
+                type(entry) is int and 0 <= entry < len(stock) and stock._stages[entry] is stages,
+                "needs of unknown stages",
+            )
+        _must(need.fine in need.entries and cls.index < len(catalog.entry), "needs without stages")
+        _must(catalog.entry[cls.index] == need.entries[need.fine], "needs of other stages")
+
+
+def _whole(stages: Any, resources: int) -> None:
+    _must(type(stages) is Stages, "stages expected")
+    parts = stages.seconds, stages.demand, stages.progress
+    _must(all(isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts), "stages without numbers")
+    Stages(*parts)
+    _must(
+        stages.seconds.ndim == 1 and stages.demand.shape == (len(stages.seconds), resources),
+        "stages of other resources",
+    )

@@ -26,8 +26,6 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-__all__ = ["NAMES", "Machine", "Tree", "children"]
-
 Floats = NDArray[np.float64]
 Below = Mapping[int, list[psutil.Process]]
 

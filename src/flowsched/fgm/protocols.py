@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.records import Group
+from flowsched.exceptions import InputError
 from flowsched.fgm.forecast import Forecast
 from flowsched.journal.engine import Engine
 from flowsched.journal.journal import Journal
 from flowsched.rounds.values import Commit, Round
-
-__all__ = ["Adoptable", "FlowEngine", "Plans", "StageKnowledge"]
 
 
 class Plans(Protocol):
@@ -90,3 +90,62 @@ class StageKnowledge(Protocol):
     def left_out(self) -> Collection[Group]:
         """See `FlowEngine`."""
         ...
+
+
+class PlansEngine:
+    """Calls a scheduler, which guards itself.
+
+    Parameters
+    ----------
+    scheduler : Plans
+
+    Raises
+    ------
+    InputError
+        By everything that copies and files would need: they are for `flowsched.Scheduler` only.
+    """
+
+    adapter: None = None
+    left_out: Collection[Group] = ()
+
+    def __init__(self, scheduler: Plans) -> None:
+        self._scheduler = scheduler
+
+    @property
+    def cluster(self) -> Cluster:
+        """The scheduler's cluster."""
+        return self._scheduler.cluster
+
+    def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
+        """Let events happen in their order; return the runs that they ended, as far as the scheduler tells."""
+        return tuple(self._scheduler.apply(*events) or ())
+
+    def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
+        """Decide a round; whether the time limit had a part in it is not known."""
+        return self._scheduler.schedule(now, time_limit), False
+
+    def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        """Let a round happen."""
+        self.cluster.midway = False  # the scheduler marks it, as for any call of its own
+        done = self._scheduler.commit(round, only)
+        self.cluster.midway = True
+        return done
+
+    def invalidate(self, classes: Collection[int]) -> None:
+        """Look at every machine again for these classes (by index)."""
+        self._scheduler.invalidate(classes)
+
+    def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return offers of no machine: which ones the scheduler would take is not known."""
+        return np.zeros((len(classes), 0), np.int64)
+
+    def _refused(self, *_: object) -> NoReturn:
+        raise InputError("FineGrained: only over a flowsched.Scheduler can it be kept or copied")
+
+    seed: Any = property(_refused)
+    policy: Any = property(_refused, _refused)
+    fail_round: Any = _refused
+    impose: Any = _refused
+    state: Any = _refused
+    replace_state: Any = _refused
+    fresh: Any = _refused

@@ -24,8 +24,6 @@ from flowsched.fgm.learning import Learner
 from flowsched.fgm.needs import Needs
 from flowsched.fgm.timeline import Classes
 
-__all__ = ["StageRule"]
-
 Ints = NDArray[np.int64]
 
 # Plain numbers, since they are compared for every pair.

@@ -30,8 +30,6 @@ try:
 except ImportError as missing:  # pragma: no cover
     raise ImportError("the sampler needs psutil: pip install 'flowsched[real]'", name="psutil") from missing
 
-__all__ = ["Sampler"]
-
 Floats = NDArray[np.float64]
 
 

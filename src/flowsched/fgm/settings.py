@@ -17,8 +17,6 @@ from flowsched.fgm.rule import StageRule
 from flowsched.fgm.timeline import Timelines
 from flowsched.policy.serialize import describe, rebuild
 
-__all__ = ["Settings", "arguments"]
-
 _SQUEEZED = ("cpu", "disk", "net")
 """Resources that may be compressed by default, to 0.1."""
 

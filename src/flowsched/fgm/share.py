@@ -17,8 +17,6 @@ from flowsched.cluster.records import Group
 from flowsched.fgm.protocols import StageKnowledge
 from flowsched.policy.providers import DRF, Claims, Remaining, ShareProvider
 
-__all__ = ["StageShare"]
-
 Floats = NDArray[np.float64]
 
 SAMPLE = 1024

@@ -16,8 +16,6 @@ from flowsched.boundary.validate import amounts, numbers, part
 from flowsched.exceptions import InputError
 from flowsched.fgm.estimate import Profile
 
-__all__ = ["Stages", "divide_stages"]
-
 Floats = NDArray[np.float64]
 
 
@@ -78,11 +76,7 @@ class Stages:
 
 
 def divide_stages(
-    demand: ArrayLike | Profile,
-    *,
-    thresholds: ArrayLike,
-    min_length: float = 0.05,
-    seconds: ArrayLike | None = None,
+    demand: ArrayLike | Profile, *, thresholds: ArrayLike, min_length: float = 0.05, seconds: ArrayLike | None = None
 ) -> Stages:
     """Divide the needs of a task into stages.
 

@@ -19,8 +19,6 @@ from flowsched.exceptions import InputError
 from flowsched.fgm import _course
 from flowsched.fgm.stages import Stages
 
-__all__ = ["Classes", "Timeline", "Timelines", "compression", "match", "max_compression"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -48,8 +48,6 @@ from flowsched.policy import Policy
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Hybrid"]
-
 _LAYER = "layer"
 
 _SHARED = "shared "

@@ -8,8 +8,6 @@ from typing import Any
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
 
-__all__ = ["address"]
-
 _SERVER = re.compile(
     r"postgresql(?:\+\w+)?://(?:[^:/?@]*(?::[^@]*)?@)?"
     r"(?P<host>\[[^]/?]*\]|[^/:?]*)(?::(?P<port>[^/?]*))?(?P<name>/[^?]*)?(?:\?.*)?",

@@ -15,8 +15,6 @@ from collections.abc import Callable, Hashable, Iterable
 
 from flowsched.boundary.validate import number
 
-__all__ = ["Clock", "Forward", "Steady", "Watch"]
-
 Clock = Callable[[], float]
 """The time in seconds."""
 

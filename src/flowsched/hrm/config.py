@@ -18,8 +18,6 @@ from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.topology import read_machine
 from flowsched.hrm.units import Node, ResourceUnit, split_machine
 
-__all__ = ["Config", "read_config"]
-
 Config = dict[str, Any]
 """A dict for each table, by its name; ``log``; and ``units``, pairs of a unit and the arguments of `Negotiator.add_units`."""
 

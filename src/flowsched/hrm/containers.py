@@ -12,8 +12,6 @@ from flowsched.boundary.validate import check_id, number, whole
 from flowsched.exceptions import InputError
 from flowsched.hrm.units import AMOUNTS, Amounts
 
-__all__ = ["Admission", "Container", "Kind", "Outcome", "Paused", "Running", "Trigger", "sense"]
-
 Kind = Literal["batch", "stream"]
 
 Trigger = Literal["once", "window", "continuous"]

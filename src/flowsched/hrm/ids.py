@@ -14,8 +14,6 @@ from typing import Any
 from flowsched.boundary.validate import ids as collection
 from flowsched.exceptions import InputError
 
-__all__ = ["MOST", "name", "names"]
-
 MOST = 1000
 """Most bytes of an id: half of the size that fits into a row of PostgreSQL's index beside another column."""
 

@@ -21,8 +21,6 @@ from flowsched.hrm.containers import Container
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.units import Amounts
 
-__all__ = ["Prediction", "WaitMatrix", "predict_wait"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

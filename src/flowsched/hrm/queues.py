@@ -28,11 +28,8 @@ from flowsched.boundary.validate import check_id, number
 from flowsched.boundary.validate import ids as ids_of
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
-from flowsched.hrm.run_times import remaining
-from flowsched.hrm.starts import Books, Waiter, start_time
+from flowsched.hrm.run_times import Books, Waiter, remaining, start_time
 from flowsched.hrm.units import AMOUNTS, Amounts, ResourceUnit
-
-__all__ = ["StackedQueue", "queue_length", "share_cores"]
 
 
 def queue_length(running: int, rate: float, heartbeat: float) -> int:

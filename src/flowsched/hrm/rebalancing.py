@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.queues import StackedQueue, share_cores
-from flowsched.hrm.starts import start_time
-
-__all__ = ["Elastic", "Move", "TransferQueue", "rebalance"]
+from flowsched.hrm.run_times import start_time
 
 
 class TransferQueue:

@@ -28,8 +28,6 @@ from flowsched.hrm.state.claims import ExpiredError, Granted, JobState, Refusal
 from flowsched.hrm.state.negotiator import Negotiator
 from flowsched.hrm.state.store import Store
 
-__all__ = ["Tally", "Worker", "run_processes", "run_ray"]
-
 
 @dataclass(frozen=True)
 class Tally:

@@ -29,8 +29,6 @@ from flowsched.hrm.state.store import Store
 from flowsched.hrm.state.work import Commands
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["connected", "run_agent", "run_negotiator", "run_scheduler"]
-
 _LOG = logging.getLogger("flowsched.hrm")
 
 _LAST_WORDS = 2.0

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from flowsched.exceptions import InputError
 
-__all__ = ["fair_shares"]
-
 
 def fair_shares(open_tasks: ArrayLike | Sequence[int], units: int) -> NDArray[np.int64]:
     """Divide Q units among K jobs: floor(min(Q / K, N_j)) each, and spare units evenly to jobs that want more.

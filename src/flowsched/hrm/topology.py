@@ -14,8 +14,6 @@ from xml.etree import ElementTree
 from flowsched.exceptions import InputError
 from flowsched.hrm.units import Core, Gpu, Node
 
-__all__ = ["read_machine"]
-
 _MIB = 2**20
 
 _GPU_DEVICE = re.compile(r"(cuda|nvml|rsmi|ze|opencl)\d")

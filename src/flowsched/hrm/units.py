@@ -23,8 +23,6 @@ from flowsched.boundary.validate import check_id, number, whole
 from flowsched.cluster.model import Resources
 from flowsched.exceptions import InputError
 
-__all__ = ["AMOUNTS", "Amounts", "Core", "Gpu", "Node", "ResourceUnit", "split_machine"]
-
 Amounts = tuple[int, int, int, int]
 """Cores, memory, GPU memory (micro-units) and places."""
 

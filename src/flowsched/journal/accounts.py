@@ -28,8 +28,6 @@ from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import DeploymentSequence
 from flowsched.sharing.ledger import Ledger
 
-__all__ = ["Account", "accounts", "booked", "completed", "keepers"]
-
 MOST_USERS = 1 << 13
 """A ledger of more users is refused, for it takes their square."""
 

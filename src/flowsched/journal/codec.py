@@ -16,8 +16,6 @@ from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError, JournalError
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
 
-__all__ = ["as_ids", "decode", "deltas_of", "encode", "plain"]
-
 _ATOMS = frozenset((str, int, float, bool, type(None)))
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _LONGEST = 10_000

@@ -25,8 +25,6 @@ from flowsched.rounds.engine import State
 from flowsched.rounds.values import Commit, Delta, Round
 from flowsched.version import __version__
 
-__all__ = ["Adapter", "Engine", "Line", "adapter_of", "checked", "header_of"]
-
 Line = dict[str, Any]
 """A line of an export, see `flowsched.journal.export`."""
 

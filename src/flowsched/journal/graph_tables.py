@@ -25,8 +25,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Graph", "Piece", "Schema", "stateful"]
-
 Codes = NDArray[np.int64]
 Piece = bytes | memoryview
 
@@ -214,12 +212,14 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
 
 
 def bounded(value: Any, most: int) -> int:
+    """Return a number that a file names; refuse one out of its range."""
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"a number from 0 to {most} expected")
     return value
 
 
 def vector(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """Return a table of a file; refuse one of another type."""
     if array.ndim != 1 or array.dtype.str[1:] != dtype:
         raise TypeError("a table has another type")
     return array

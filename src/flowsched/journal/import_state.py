@@ -18,15 +18,12 @@ from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.exceptions import InputError, UnknownIdError
 from flowsched.journal.accounts import booked
 from flowsched.journal.engine import Engine, Line, adapter_of, header_of
-from flowsched.journal.export import DEEPEST
-from flowsched.journal.export_lines import LineReader
+from flowsched.journal.export import DEEPEST, LineReader
 from flowsched.journal.records import Header
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.policy.serialize import describe, difference, parts, rebuild
 from flowsched.rounds.engine import State
-
-__all__ = ["begun", "load", "read"]
 
 _P = TypeVar("_P", bound="Driven")
 

@@ -46,8 +46,6 @@ from flowsched.journal.graph_tables import (
     vector,
 )
 
-__all__ = ["graph_of", "objects_of"]
-
 
 def graph_of(
     root: Any, schema: Schema, given: Mapping[str, Any], foreign: list[Any] | None = None,

@@ -39,8 +39,6 @@ from zlib import crc32
 from flowsched.boundary import private
 from flowsched.exceptions import CorruptJournalError, InputError, JournalError, JournalMismatchError
 
-__all__ = ["MAGIC", "Body", "Log", "Reader", "framed", "reading"]
-
 MAGIC = b"flowsched log 2\n"
 _OLDER = b"flowsched log 1\n"
 

@@ -12,8 +12,6 @@ from flowsched.journal.codec import decode, encode
 from flowsched.policy.serialize import difference
 from flowsched.rounds.values import Round
 
-__all__ = ["Header", "Seal"]
-
 
 @dataclass(frozen=True)
 class Header:

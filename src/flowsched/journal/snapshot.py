@@ -67,10 +67,6 @@ from flowsched.policy import Fairness, Policy, providers
 from flowsched.rounds.engine import State
 from flowsched.sharing import deployment, deployment_sequence, ledger
 
-__all__ = [
-    "PLAIN", "Extras", "clone", "pack", "pack_accounts", "unpack", "unpack_accounts", "with_own_accounts",
-]  # fmt: skip
-
 _T = TypeVar("_T")
 
 _MEANING = 5

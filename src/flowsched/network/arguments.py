@@ -17,17 +17,6 @@ import flowsched._simple as _simple
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.network.results import INF, Algorithm, Int64Array
 
-__all__ = [
-    "EMPTY",
-    "capacities",
-    "checked_options",
-    "chosen",
-    "common_size",
-    "integers",
-    "lower_bounds",
-    "supply_vector",
-]
-
 EMPTY: Final[Int64Array] = np.zeros(0, np.int64)
 """A vector of no values: lower bounds that are all 0, no flow to start from."""
 

@@ -9,8 +9,8 @@ import numpy as np
 import flowsched._scaling as _scaling
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
 from flowsched.network.arguments import integers
-from flowsched.network.matrices import elements, refuse_masked
 from flowsched.network.one_shot import min_cost_flow
+from flowsched.network.problem import elements, refuse_masked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,6 @@ from flowsched.network.arguments import (
     lower_bounds,
     supply_vector,
 )
-from flowsched.network.chains import solve_joined
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF, Algorithm, FlowResult, Int64Array
 from flowsched.network.slack import price_of, slack_arcs
@@ -168,7 +167,7 @@ def _whole(
         status, flow, potential, stats = _ns.solve(*columns, _ns.STARTS["joined"], bulk)
         if status == _ns.JOINED:
             left = time_limit if time_limit < 0 else max(time_limit - (perf_counter() - start), 0.0)
-            status, flow, potential, stats = solve_joined(flow, lowers, left, bulk)
+            status, flow, potential, stats = _solve_joined(flow, lowers, left, bulk)
         algorithm = "network_simplex"
     late = status == _ns.LATE  # the numbers are the same for both
     if late and stats["gap"] is None:
@@ -196,3 +195,36 @@ def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
         ids = integers(name, values, size)
     narrow = _ns.narrowed(ids, count)
     return ids if narrow is None else narrow
+
+
+# -- nodes that only pass flow on -------------------------------------------------------------------------------------
+#
+# Those without supply that have one arc in and one arc out are taken out before a solve.  Such a node joins its arcs *in
+# series*: the arc that came in stays, with the sum of both costs and the smaller capacity.  Where that makes two arcs of
+# the same ends and cost, they are joined *in parallel*, and their ends may have one arc in and one out by now.  So a
+# machine with its cores and threads shrinks to an arc, instead of many potentials that a pivot would move.
+#
+# The joins are undone in reverse.  In series both arcs carry what the joined one does; its reduced cost goes to the
+# narrower one, which is full if the joined one is, and the other one gets 0.  In parallel one arc is filled before the
+# other.  So an optimum stays one, and the gap of any flow stays as it is.
+
+
+def _solve_joined(simplex: _ns.Simplex, lower: Int64Array, time_limit: float, bulk: int) -> tuple[int, Any, Any, Any]:
+    """Solve what `_ns.solve` has left to its caller (JOINED), and return what it returns; only flows and potentials."""
+    joined, slots, rooms, supplies, flow, potential = simplex.joined()
+    nodes, arcs = supplies != INF, np.flatnonzero(joined == -1)
+    number, left = np.cumsum(nodes, dtype=np.int32) - 1, slots[arcs]
+    ends, costs = (number[left["tail"]], number[left["head"]]), left["cost"].copy()
+    status, found, proof, stats = _ns.solve(
+        *ends, rooms[arcs], costs, supplies[nodes], EMPTY, time_limit, EMPTY, EMPTY, _ns.STARTS["any"], bulk
+    )
+    if proof is None:
+        return status, None, None, stats
+    flow[:] = 0
+    flow[arcs] = found
+    potential = potential[: len(nodes)]
+    potential[nodes] = proof
+    simplex.parted()
+    if len(lower):
+        flow += lower
+    return status, flow, potential, stats

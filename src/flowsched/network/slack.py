@@ -22,8 +22,6 @@ from flowsched._guard import Exclusive, interruptible
 from flowsched.exceptions import CostRangeError, FlowschedError, InputError
 from flowsched.network.results import Int64Array
 
-__all__ = ["Slack", "price_of", "slack_arcs"]
-
 _MOST: Final = 2**59
 _NONE: Final = np.zeros(0, np.int64)
 

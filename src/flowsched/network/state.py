@@ -65,8 +65,6 @@ import numpy as np
 
 from flowsched.exceptions import InputError
 
-__all__ = ["ARRAYS", "FORM", "NUMBERS", "checked"]
-
 FORM: Final = 3
 
 _FLAG = (0, 1)

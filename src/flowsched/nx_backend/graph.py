@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ABSENT", "DEMAND", "FlowGraph", "convert_from_nx", "convert_to_nx"]
-
 ABSENT: Final = object()
 """Stands in a column for an attribute that the node or edge does not have."""
 

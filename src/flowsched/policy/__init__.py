@@ -1,8 +1,7 @@
 """Goals: costs of placement, waiting and preemption, shares, and hard limits, as functions of the cluster."""
 
-from flowsched.policy.aging import WaitCost
 from flowsched.policy.constraint import Constraint
-from flowsched.policy.fairness import Fairness, Limits
+from flowsched.policy.fairness import Fairness, Limits, Quotas
 from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.policy.placement import (
     CustomCost,
@@ -15,8 +14,7 @@ from flowsched.policy.placement import (
 )
 from flowsched.policy.policy import OMEGA, Policy
 from flowsched.policy.precedence import Precedence
-from flowsched.policy.preemption import PreemptionCost
-from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
+from flowsched.policy.priority import PreemptionCost, PriorityCost, StrictPriority, WaitCost, WeightedPriority
 from flowsched.policy.providers import (
     DRF,
     BatchShare,
@@ -27,7 +25,6 @@ from flowsched.policy.providers import (
     StaticQuotas,
     WeightedMaxMin,
 )
-from flowsched.policy.quotas import Quotas
 from flowsched.policy.utility import Utilities
 
 __all__ = [

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.model import UNLIMITED
 
-__all__ = ["Claims"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

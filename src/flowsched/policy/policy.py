@@ -19,16 +19,12 @@ import flowsched._pairs as _pairs
 from flowsched.boundary.validate import number, quoted, truth, whole
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
-from flowsched.policy.aging import WaitCost
-from flowsched.policy.constraint import Constraint, checked_constraints
-from flowsched.policy.fairness import Fairness
+from flowsched.policy.constraint import Constraint, Witness, checked_constraints
+from flowsched.policy.fairness import Fairness, Quotas, checked_quotas
 from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, built_in, range_of
 from flowsched.policy.precedence import Precedence, check, fitted
-from flowsched.policy.preemption import PreemptionCost
-from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
+from flowsched.policy.priority import PreemptionCost, PriorityCost, StrictPriority, WaitCost, WeightedPriority
 from flowsched.policy.providers import DRF
-from flowsched.policy.purity import Witness
-from flowsched.policy.quotas import Quotas, checked_quotas
 from flowsched.policy.scale import LATER, BeyondScale, CostScale, is_coarse
 from flowsched.policy.utility import Utilities
 
@@ -82,7 +78,7 @@ class Policy:
         time.  Without estimates, `WaitCost.reserve` alone protects a large task.
     debug : bool
         Call all placement costs and constraints several times, and refuse those that break their contract by name; see
-        `flowsched.policy.purity`.  Rounds take several times as long.
+        `flowsched.policy.constraint`.  Rounds take several times as long.
     rack_load : float
         Weight of the load of a rack, the mean of its machines' loads, relative to the other costs of a place (the source's
         cost on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.  With it,

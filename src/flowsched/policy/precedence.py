@@ -16,9 +16,9 @@ from typing import Any, Protocol, TypeVar
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
-from flowsched.policy.aging import WaitCost
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.placement import CustomCost, Locality
+from flowsched.policy.priority import WaitCost
 from flowsched.policy.utility import Utilities
 
 __all__ = ["Goals", "Precedence", "check", "fitted"]

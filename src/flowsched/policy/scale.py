@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 
-__all__ = ["LATER", "BeyondScale", "CostScale", "is_coarse"]
-
 Ints = NDArray[np.int64]
 
 LATER: Mapping[str, bool] = {"later": True}

@@ -19,22 +19,19 @@ import numpy as np
 
 from flowsched.cluster.model import Task
 from flowsched.exceptions import UnknownIdError
-from flowsched.policy import aging, fairness, fragmentation, placement, priority, providers, quotas, utility
+from flowsched.policy import fairness, fragmentation, placement, priority, providers, utility
 from flowsched.policy.policy import Policy
-from flowsched.policy.preemption import PreemptionCost as _PreemptionCost
-
-__all__ = ["describe", "difference", "parts", "rebuild"]
 
 Makers = Mapping[str, Callable[..., Any]]
 """Functions that make the parts of an adapter, by name."""
 
 _PARTS: dict[str, type] = {
     name: getattr(module, name)
-    for module in (fairness, fragmentation, placement, priority, providers, quotas, aging, utility)
+    for module in (fairness, fragmentation, placement, priority, providers, utility)
     for name in module.__all__
     if isinstance(getattr(module, name), type)
 }
-_PARTS.update({"Policy": Policy, "PreemptionCost": _PreemptionCost, "Task": Task})
+_PARTS.update({"Policy": Policy, "Task": Task})
 
 
 def describe(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Engine of a scheduler: a cluster, the network that mirrors it, and rounds decided with both.
 
 An engine decides rounds and carries them out.  It neither guards its calls against each other nor writes a journal:
-`flowsched.journal.durable.Durable` does both around it.
+`flowsched.scheduler.Durable` does both around it.
 
 Rules:
 

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
 from flowsched.boundary.collector import MANY, uncollected
-from flowsched.boundary.frozen import frozen
+from flowsched.boundary.validate import frozen
 from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowsched.boundary.frozen import frozen
+from flowsched.boundary.validate import frozen
 from flowsched.cluster._records import moved
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.state import Moment

@@ -11,7 +11,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from flowsched.boundary.frozen import frozen
+from flowsched.boundary.validate import frozen
 from flowsched.cluster._records import places
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.records import TaskRecord

@@ -8,9 +8,24 @@ of Slurm, `flowsched.run.kubernetes.KubernetesExecutor` pods.
 
 from flowsched.run.command import Command, ExitStatusError
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Broken, Counting, Ended, Executor, Failed, Holding, Left, Run, Started, Stopped, Told
+from flowsched.run.executor import (
+    Broken,
+    Counting,
+    Ended,
+    Executor,
+    ExecutorError,
+    Failed,
+    Holding,
+    Left,
+    NeverRunsError,
+    Run,
+    Started,
+    Stopped,
+    TaskCancelledError,
+    TaskLostError,
+    Told,
+)
 from flowsched.run.local import LocalExecutor, capacity_here
-from flowsched.run.work import ExecutorError, NeverRunsError, TaskCancelledError, TaskLostError
 
 __all__ = [
     "Broken",

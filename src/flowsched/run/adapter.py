@@ -28,10 +28,8 @@ from flowsched.cluster.events import (
     to_dict,
 )
 from flowsched.exceptions import FlowschedError, InputError
-from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.hrm.agent.custody import FolderLock
 from flowsched.run.executor import Broken, Run, Started, Stopped, Told
-
-__all__ = ["Acts", "Adapter", "Folder", "Held", "record", "recorded"]
 
 LOGGER = logging.getLogger("flowsched")
 

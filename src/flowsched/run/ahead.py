@@ -34,8 +34,6 @@ from flowsched.cluster.state import Cluster
 from flowsched.exceptions import FlowschedError
 from flowsched.run.executor import Executor, Run
 
-__all__ = ["Ahead", "Room"]
-
 Amounts = NDArray[np.int64]
 
 WORTH = 10

@@ -17,8 +17,6 @@ from flowsched.hrm.agent.processes import Entry
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 from flowsched.run.onworker import attend
 
-__all__ = ["CANNOT", "UNFIT", "Command", "ExitStatusError", "command_in", "command_of", "outcome", "script"]
-
 UNFIT = 126
 """Exit status of a run that its machine could not begin, such as for want of its folder."""
 

@@ -27,8 +27,6 @@ from flowsched.run.onworker import stop as stop_here
 if TYPE_CHECKING:
     from distributed import Future
 
-__all__ = ["DaskExecutor"]
-
 _POLL = 5.0
 """Seconds after which the workers are asked for, also where Dask has told of no change."""
 

@@ -47,14 +47,24 @@ from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.ahead import Ahead
-from flowsched.run.executor import Ended, Executor, Failed, Left, Run, Started, Told, given
+from flowsched.run.executor import (
+    Active,
+    Ended,
+    Executor,
+    Failed,
+    Left,
+    Run,
+    Started,
+    TaskCancelledError,
+    TaskLostError,
+    Told,
+    Work,
+    given,
+)
 from flowsched.run.outlook import Outlook
 from flowsched.run.runs import LOGGER, Runs
 from flowsched.run.unfit import Unfit
-from flowsched.run.work import Active, TaskCancelledError, TaskLostError, Work
 from flowsched.scheduler import Scheduler
-
-__all__ = ["Dispatcher"]
 
 QUIET = 0.05
 """Least time to a round before which nothing happens, in seconds: under way something nearly always does."""

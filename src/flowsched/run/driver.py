@@ -21,11 +21,8 @@ from flowsched.cluster.events import Event, JobSubmitted
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Round
 from flowsched.run.dispatch import Dispatcher
-from flowsched.run.executor import Broken, Executor, Run, Told
-from flowsched.run.work import ExecutorError, TaskCancelledError, Work
+from flowsched.run.executor import Broken, Executor, ExecutorError, Run, TaskCancelledError, Told, Work
 from flowsched.scheduler import Scheduler
-
-__all__ = ["Driver"]
 
 CLOSING = 30.0
 """Seconds in which the runs have to end when the driver closes."""
@@ -130,12 +127,7 @@ class Driver:
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def submit(
-        self,
-        job: JobSubmitted,
-        payloads: Mapping[Any, Any],
-        *,
-        retries: int = 0,
-        time_limit: float | None = None,
+        self, job: JobSubmitted, payloads: Mapping[Any, Any], *, retries: int = 0, time_limit: float | None = None
     ) -> dict[Hashable, asyncio.Future[Any]]:
         """Submit a job; return the futures of its tasks.
 

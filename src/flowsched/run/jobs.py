@@ -25,8 +25,6 @@ from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.units import AMOUNTS
 from flowsched.run.command import Command
 
-__all__ = ["JobFile", "JobOfFile", "read_containers", "read_jobs"]
-
 RESOURCES = ("cpu", "mem", "gpu")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")

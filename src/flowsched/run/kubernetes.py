@@ -10,29 +10,29 @@ Nodes and pods are watched.  A watch that is too old (410 Gone) begins again wit
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from math import ceil
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from flowsched.boundary import private
-from flowsched.boundary.validate import number
-from flowsched.cluster.events import MachineAdded
+from flowsched.boundary.validate import number, quoted
+from flowsched.cluster.events import JobSubmitted, MachineAdded
+from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
-from flowsched.run.adapter import Adapter, Held, recorded
-from flowsched.run.command import Command
+from flowsched.run.adapter import Adapter, Held, record, recorded
+from flowsched.run.command import Command, command_of, outcome, script
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Broken, Failed, Run, Stopped, Told
-from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
-from flowsched.run.podfeed import Feed
-from flowsched.run.pods import DRIVER, RECORD, binding, is_over, made, ready, verdict
-from flowsched.run.pods import machine as as_machine
-
-__all__ = ["KubernetesError", "KubernetesExecutor"]
+from flowsched.run.executor import Broken, Ended, Failed, Run, Stopped, Told
 
 LOGGER = logging.getLogger("flowsched")
 
@@ -40,12 +40,24 @@ LOGGER = logging.getLogger("flowsched")
 _ODD = (ArithmeticError, AttributeError, FlowschedError, LookupError, TypeError, ValueError)
 """Errors of reading an object that does not look as the API describes it."""
 
+Changes = dict[str, dict[str, Any] | None]
 
-def _ready(node: Mapping[str, Any]) -> bool:
-    try:
-        return ready(node)
-    except _ODD:
-        return False
+T = TypeVar("T")
+SCHEDULER = "flowsched"
+
+DRIVER, RECORD = "flowsched/driver", "flowsched/run"
+"""The label with the name of the driver that has made a pod, and the annotation with the record of its run."""
+
+_WHY = """>/dev/termination-log printf '%s' "$2" """
+"""Keeps the reason why a command cannot begin, for `verdict`."""
+
+_LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
+"""How reasons begin with which the node's kubelet, not the pod itself, ended it."""
+
+_NAMES = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gpu", "pods": "pods"}
+
+_UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_UNITS |= {f"{unit}i": 2.0 ** (10 * (i + 1)) for i, unit in enumerate("KMGTP")}
 
 
 def _odd(path: str, error: Exception) -> KubernetesError:
@@ -327,3 +339,319 @@ class KubernetesExecutor(Adapter[_Pod]):
                     self.tell(Broken(error))
 
             self._timers[why] = self._loop.call_later(seconds, act)
+
+
+class KubernetesError(FlowschedError):
+    """The API server refused a request, or a pod failed without an exit status.
+
+    Attributes
+    ----------
+    status : int
+        Of the HTTP answer, or 0.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+# -- the API server: only credentials, settings and connections of the official client are used, so any version will do ---
+
+
+class Api:
+    """Requests to an API server, through a client of the official package; they block, but for `call` and `ask`.
+
+    Parameters
+    ----------
+    client : kubernetes.client.ApiClient, optional
+        By default that of the current context, or of the pod in which this runs.
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        if client is None:
+            from kubernetes import client as package
+            from kubernetes import config
+
+            load: Any = config.load_config  # without annotations
+            try:
+                load()
+            except config.ConfigException as error:
+                raise KubernetesError(f"Kubernetes: {error}") from None
+            client = package.ApiClient()
+        self._client = client
+        self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
+        self._closed = threading.Event()
+        self._watches: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """End the watches."""
+        self._closed.set()
+        for watch in list(self._watches.values()):
+            with suppress(Exception):
+                watch.shutdown()
+        self._threads.shutdown(wait=False)
+
+    async def call(self, request: Callable[..., T], *arguments: Any) -> T:
+        """Return the answer to a request, which is made in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, request, *arguments)
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the answer to a request as JSON has it; the request is repeated until there is one."""
+        while True:
+            answer = b""
+            try:
+                answer = await self.call(self.request, method, path, body)
+                return json.loads(answer)
+            except KubernetesError as error:
+                if error.status and error.status != 429 and error.status < 500:
+                    raise
+                LOGGER.info("%s", error)
+            except ValueError:  # cut off by what is in between
+                LOGGER.warning("%s %s: JSON expected, got %s", method, path, quoted(answer[:200]))
+            await asyncio.sleep(1.0)
+
+    def request(self, method: str, path: str, body: Any = None) -> bytes:
+        answer = self._open(method, path, body)
+        if answer.status >= 300:
+            text = answer.data.decode(errors="replace")
+            with suppress(ValueError):
+                text = json.loads(text)["message"]
+            raise KubernetesError(f"{method} {path}: {answer.status} {text[:500]}", answer.status)
+        return bytes(answer.data)
+
+    def _open(self, method: str, path: str, body: Any = None, stream: bool = False) -> Any:
+        """Send a request by the connections of the client, with its credentials."""
+        from urllib3.exceptions import HTTPError
+
+        settings = self._client.configuration
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        headers |= {auth["key"]: auth["value"] for auth in settings.auth_settings().values() if auth["in"] == "header"}
+        data = None if body is None else json.dumps(body)
+        try:
+            return self._client.rest_client.pool_manager.request(
+                method,
+                settings.host + path,
+                body=data,
+                headers=headers,
+                preload_content=not stream,
+                timeout=90.0 if stream else 10.0,
+                retries=False,
+            )
+        except HTTPError as error:
+            raise KubernetesError(f"{method} {path}: {error}") from None
+
+    def list(self, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
+        answer = json.loads(self.request("GET", f"/api/v1/{kind}"))
+        return {_path(kind, one): one for one in answer["items"]}, answer["metadata"]["resourceVersion"]
+
+    def watch(self, kind: str, version: str, tell: Callable[[Changes, bool], object]) -> None:
+        """Call `tell` with objects that have changed since a version, by path, None for one that is deleted.
+
+        Its other argument says that these are all that there are.  A RuntimeError of it ends the watch.
+        """
+        from urllib3.exceptions import HTTPError
+
+        said = ""
+        while not self._closed.is_set():
+            try:
+                if not version:
+                    objects, version = self.list(kind)
+                    tell(dict(objects), True)
+                query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=60"
+                with closing(self._open("GET", f"/api/v1/{kind}?{query}", stream=True)) as answer:
+                    self._watches[kind] = answer
+                    if answer.status != 200:
+                        raise KubernetesError(f"watch of {kind}: {answer.status}", answer.status)
+                    for event in _events(answer):
+                        if event["type"] == "ERROR":
+                            raise KubernetesError(f"watch of {kind}: {event['object']}", event["object"]["code"])
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        if event["type"] != "BOOKMARK":
+                            there = event["type"] != "DELETED"
+                            tell({_path(kind, event["object"]): event["object"] if there else None}, False)
+                    said = ""
+            except Exception as error:
+                if isinstance(error, RuntimeError) and "loop is closed" in str(error):
+                    return
+                if getattr(error, "status", 0) == 410:
+                    version = ""
+                elif not self._closed.is_set():
+                    if not isinstance(error, KubernetesError | HTTPError | OSError):
+                        version = ""  # what is not understood may have changed something
+                    text = f"{type(error).__name__}: {error}"
+                    LOGGER.log(logging.INFO if text == said else logging.WARNING, "watch of %s: %s", kind, text)
+                    said = text
+                    self._closed.wait(1.0)
+
+
+def _events(answer: Any) -> Iterator[dict[str, Any]]:
+    rest = b""
+    for chunk in answer.stream(65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def _path(kind: str, one: Mapping[str, Any]) -> str:
+    about = one["metadata"]
+    return f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}" if kind == "pods" else str(about["name"])
+
+
+@contextmanager
+def allowed(status: int) -> Iterator[None]:
+    """Ignore an error of that status."""
+    try:
+        yield
+    except KubernetesError as error:
+        if error.status != status:
+            raise
+
+
+# -- nodes and pods, as in JSON, as machines and tasks ------------------------------------------------------------------
+
+
+def _amounts(given: Mapping[str, str]) -> Counter[str]:
+    """Return quantities by the names of resources here; memory in MiB."""
+    amounts = Counter[str]()
+    for key, text in given.items():
+        if key in _NAMES:
+            number = str(text).rstrip("KMGTPkim")
+            amount = float(number) * _UNITS.get(str(text)[len(number) :], 1.0)
+            amounts[_NAMES[key]] = amount / 2**20 if key == "memory" else amount  # type: ignore[assignment]
+    return amounts
+
+
+def _requests(pod: Mapping[str, Any]) -> Counter[str]:
+    """Return what a pod asks for: its containers together, or an initial one if that asks for more."""
+    spec, total = pod["spec"], Counter[str]()
+    for container in spec.get("containers", ()):
+        total.update(_amounts(container.get("resources", {}).get("requests", {})))
+    for container in spec.get("initContainers") or ():
+        total |= _amounts(container.get("resources", {}).get("requests", {}))
+    total.update(_amounts(spec.get("overhead") or {}))
+    return total
+
+
+def is_over(pod: Mapping[str, Any]) -> bool:
+    """Return True if a pod has ended, well or not."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _ready(node: Mapping[str, Any]) -> bool:
+    """Return True if a node's kubelet says that it is ready."""
+    try:
+        conditions = node.get("status", {}).get("conditions", ())
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    except _ODD:
+        return False
+
+
+def as_machine(node: Mapping[str, Any], others: Iterable[Mapping[str, Any]], resources: Sequence[str]) -> MachineAdded:
+    """Return the machine that a node is, beside pods of others that are on it."""
+    there, has = list(others), _amounts(node["status"]["allocatable"])
+    slots = int(has.pop("pods", 0)) - len(there) if "pods" in has else None
+    for pod in there:
+        has.subtract(_requests(pod))
+    capacity = {name: max(has[name], 0) for name in resources if name in has}
+    # What Kubernetes itself says of the node's state is known from its conditions.
+    taints = [
+        (taint["key"], taint.get("value", ""), taint["effect"])
+        for taint in node["spec"].get("taints") or ()
+        if not taint["key"].startswith("node.kubernetes.io/")
+    ]
+    about = node["metadata"]
+    labels = about.get("labels") or {}
+    return MachineAdded(
+        about["name"], capacity, labels=labels, slots=None if slots is None else max(slots, 0), taints=tuple(taints)
+    )
+
+
+def task(id: str, pod: Mapping[str, Any], resources: Sequence[str]) -> Task:
+    """Return the task that a waiting pod is; of its affinities, its node selector only."""
+    spec, asks = pod["spec"], _requests(pod)
+    tolerations = []
+    for one in spec.get("tolerations") or ():
+        value = None if one.get("operator") == "Exists" else one.get("value", "")
+        tolerations.append((one.get("key"), value, one.get("effect")))
+    selector = {key: (value,) for key, value in (spec.get("nodeSelector") or {}).items()}
+    return Task(id, {name: asks[name] for name in resources if asks[name]}, selector, tolerations=tolerations)
+
+
+def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
+    """Return the pod of a run: its payload, or one that runs its command."""
+    if isinstance(run.payload, Mapping):
+        pod: dict[str, Any] = json.loads(json.dumps(run.payload))
+    else:
+        command = replace(command_of(run), output=None, errors=None)  # they are in the log
+        text = script(replace(run, payload=command), _WHY)
+        asks = {"cpu": f"{ceil(1000 * run.demand.get('cpu', 0))}m", "memory": f"{ceil(run.demand.get('mem', 0))}Mi"}
+        gpus = {"nvidia.com/gpu": str(ceil(run.demand["gpu"]))} if run.demand.get("gpu") else {}
+        share = {"requests": asks | gpus, "limits": gpus}
+        container = {"name": "run", "image": image, "command": ["/bin/sh", "-c", text], "resources": share}
+        pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    about = pod.setdefault("metadata", {})
+    about["name"] = name
+    about.setdefault("labels", {})[DRIVER] = driver
+    about.setdefault("annotations", {})[RECORD] = record(run)
+    pod["spec"]["schedulerName"] = SCHEDULER
+    return {"apiVersion": "v1", "kind": "Pod"} | pod
+
+
+def binding(path: str, run: Run) -> dict[str, Any]:
+    """Return what binds the pod of a run to its node."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": path.rpartition("/")[2]}, "target": target}
+
+
+def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
+    """Return what is to be told of a run whose pod is over."""
+    status = pod["status"]
+    if status["phase"] != "Failed":
+        return Ended(run.number, 0)
+    codes = [each.get("state", {}).get("terminated", {}) for each in status.get("containerStatuses") or ()]
+    bad = [(code["exitCode"], code.get("message") or "") for code in codes if code.get("exitCode")]
+    reason = status.get("reason") or ""
+    if bad and not reason:
+        return outcome(run, bad[0][0], False, reason=" ".join(bad[0][1].split()))
+    error = KubernetesError(f"task {run.task!r}: its pod failed: {reason} {status.get('message') or ''}")
+    return Failed(run.number, error, lost=reason.startswith(_LOST))
+
+
+class Feed:
+    """Submits the pods that wait for flowsched, and cancels those that are deleted.
+
+    Parameters
+    ----------
+    driver : Driver
+    resources : sequence of str
+        Of the scheduler.
+    """
+
+    def __init__(self, driver: Driver, resources: Sequence[str]) -> None:
+        self._driver, self._resources = driver, resources
+        self._fed: set[str] = set()
+
+    def see(self, path: str, pod: Mapping[str, Any] | None) -> None:
+        """Take note of a pod, None for one that is deleted."""
+        if pod is None:
+            if path in self._fed:
+                self._fed.remove(path)
+                self._driver.cancel(path)
+        elif path not in self._fed and _waits(pod):
+            self._fed.add(path)
+            try:
+                priority = -(pod["spec"].get("priority") or 0)
+                self._driver.submit(
+                    JobSubmitted(path, [task(path, pod, self._resources)], priority=priority), {path: path}
+                )
+            except FlowschedError as error:
+                LOGGER.warning("pod %s: %s", path, error)
+
+
+def _waits(pod: Mapping[str, Any]) -> bool:
+    """Return True if a pod waits for flowsched to bind it, and no driver has made it."""
+    spec, about = pod["spec"], pod["metadata"]
+    mine = spec.get("schedulerName") == SCHEDULER and DRIVER not in (about.get("labels") or {})
+    return mine and "nodeName" not in spec and "deletionTimestamp" not in about and not is_over(pod)

@@ -23,8 +23,6 @@ from uuid import uuid4
 from flowsched.exceptions import FlowschedError, TimeLimitError
 from flowsched.hrm.agent.processes import TOKEN, Family, end, signal_group, start_time
 
-__all__ = ["RunStoppedError", "attend", "clear", "stop"]
-
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
@@ -90,17 +88,10 @@ def attend(
 
 
 def _attend(
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
-    token: str,
-    news: int,
-    wanted: Callable[[], bool] | None,
+    arguments: Sequence[str], environment: Mapping[str, str], token: str, news: int, wanted: Callable[[], bool] | None
 ) -> int:
     process = subprocess.Popen(
-        ["/bin/sh", "-c", _GUARD, "/bin/sh", *arguments],
-        env=environment,
-        stdin=subprocess.PIPE,
-        start_new_session=True,
+        ["/bin/sh", "-c", _GUARD, "/bin/sh", *arguments], env=environment, stdin=subprocess.PIPE, start_new_session=True
     )
     family = Family(process.pid, start_time(process.pid) or 0, token)
     watched = os.pidfd_open(process.pid)

@@ -26,12 +26,9 @@ from flowsched.cluster.events import (
 from flowsched.cluster.model import MICRO, Task
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.exceptions import FlowschedError
-from flowsched.run.executor import Executor, given
+from flowsched.run.executor import Executor, NeverRunsError, Work, given
 from flowsched.run.runs import LOGGER
-from flowsched.run.work import NeverRunsError, Work
 from flowsched.scheduler import Scheduler
-
-__all__ = ["Outlook"]
 
 _ROUNDS, _STEP = 3, 1e5
 """Rounds in which a copy decides on a task, and the seconds between them: a policy may let a task wait for a while."""

@@ -30,8 +30,6 @@ from flowsched.run.command import UNFIT, ExitStatusError, command_in
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 from flowsched.run.onworker import clear
 
-__all__ = ["RayExecutor"]
-
 _RAYS = {"cpu": "CPU", "gpu": "GPU", "mem": "memory"}
 
 

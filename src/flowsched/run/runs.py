@@ -13,10 +13,7 @@ from math import inf
 
 from flowsched.exceptions import TimeLimitError
 from flowsched.run.ahead import Ahead
-from flowsched.run.executor import Executor, Failed, Run
-from flowsched.run.work import Active
-
-__all__ = ["LOGGER", "PATIENCE", "Runs"]
+from flowsched.run.executor import Active, Executor, Failed, Run
 
 LOGGER = logging.getLogger("flowsched")
 

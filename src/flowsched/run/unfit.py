@@ -14,11 +14,9 @@ from collections.abc import Hashable
 
 from flowsched.cluster.events import MachineDrained, MachineUpdated
 from flowsched.rounds.values import ReasonCode
+from flowsched.run.executor import Work
 from flowsched.run.runs import LOGGER
-from flowsched.run.work import Work
 from flowsched.scheduler import Scheduler
-
-__all__ = ["Unfit"]
 
 IN_A_ROW = 3
 """Runs in a row that a machine could not begin, after which it is drained."""

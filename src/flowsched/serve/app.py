@@ -9,18 +9,30 @@ import logging
 import re
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
+from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.model import MICRO
+from flowsched.cluster.records import MachineRecord, TaskRecord
 from flowsched.exceptions import FlowschedError, UnknownIdError
-from flowsched.serve import views, wire
+from flowsched.rounds.values import Round
+from flowsched.scheduler import Scheduler
+from flowsched.serve import wire
 from flowsched.serve.service import Service
 from flowsched.serve.wire import RequestError, Row
 from flowsched.version import __version__
+
+_EMPTY: dict[Hashable, Any] = {}
+
 
 try:
     from starlette.applications import Starlette
@@ -30,8 +42,6 @@ try:
     from starlette.routing import Route
 except ImportError as missing:
     raise ImportError("the service needs starlette and uvicorn: pip install 'flowsched[serve]'") from missing
-
-__all__ = ["RequestLimits", "application"]
 
 _LOGGER = logging.getLogger("flowsched.serve")
 
@@ -209,7 +219,7 @@ class _Routes:
         service = self._service
 
         def state() -> bytes:
-            return wire.spelt({"round": service.made, **views.state(service.scheduler)})
+            return wire.spelt({"round": service.made, **_state(service.scheduler)})
 
         return Response(await service.ask(state), media_type="application/json")
 
@@ -220,7 +230,7 @@ class _Routes:
         past = list(service.past)
 
         def overview() -> bytes:
-            shown = views.overview(service.scheduler, service.last, first, tasks, machines)
+            shown = _overview(service.scheduler, service.last, first, tasks, machines)
             return wire.spelt(
                 {"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown}
             )
@@ -310,3 +320,93 @@ def _id(said: str, known: Any) -> Any:
         return value if value in known else said
     except (RequestError, TypeError):
         return said
+
+
+def _state(scheduler: Scheduler) -> Row:
+    """Return all machines, jobs, users and tasks, with the numbers of the runs."""
+    cluster = scheduler.cluster
+    return {
+        "events": cluster.events,
+        "resources": cluster.resources.names,
+        "machines": list(_machines(cluster, None)),
+        "users": [{"id": user.id, "quota": user.quota} for user in cluster.users.values()],
+        "jobs": [
+            {"id": r.job.id, "user": r.job.user, "priority": r.job.priority, "gang": r.job.gang, "closed": r.job.closed,
+             "tasks": len(r.tasks)}
+            for r in cluster.jobs.values()
+        ],
+        "tasks": [_task(cluster, task) for task in cluster.tasks.values()],
+    }  # fmt: skip
+
+
+def _task(cluster: Cluster, task: TaskRecord) -> Row:
+    row = {"id": task.id, "job": task.group.job.job.id}
+    if task.row < 0:
+        return {**row, "since": task.since}
+    since = {"since": task.began, "machine": cluster.by_row[task.row].id, "run": task.run}
+    return {**row, **since, **({"devices": task.devices} if task.devices else {})}
+
+
+def _machines(cluster: Cluster, most: int | None) -> Iterator[Row]:
+    inventory = cluster.inventory
+    for record in islice(cluster.machines.values(), most):
+        capacity, free = inventory.capacity[record.row] / MICRO, inventory.free[record.row] / MICRO
+        yield {"id": record.id, "rack": record.rack, "state": _condition(record), "tasks": len(record.tasks),
+               "capacity": capacity.tolist(), "used": (capacity - free).tolist()}  # fmt: skip
+
+
+def _condition(record: MachineRecord) -> str:
+    return "failed" if record.failed else "drained" if record.drained else "up"
+
+
+def _overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, machines: int) -> Row:
+    """Return the data of the live page: machines, waiting tasks from position `first` on, users and counts."""
+    cluster = scheduler.cluster
+    waiting = _EMPTY if last is None else last.waiting
+    metrics = scheduler.metrics()
+    return {
+        "events": cluster.events,
+        "resources": cluster.resources.names,
+        "machines": list(_machines(cluster, machines)),
+        "all_machines": len(cluster.machines),
+        "waiting": list(_queue(cluster, waiting, first, tasks)),
+        "all_waiting": metrics["tasks_waiting"],
+        "codes": {code: count for code, count in metrics["waiting_by_reason"].items() if count},  # type: ignore[union-attr]
+        "users": _users(cluster, _EMPTY if last is None else last.shares),
+        **{name: metrics[name] for name in ("tasks_running", "rounds_total", "placements_total", "preemptions_total")},
+    }
+
+
+def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Row]:
+    """Yield waiting tasks with their reasons, in the order of the round."""
+    for id in islice(waiting, first, first + most):
+        task = cluster.tasks.get(id)
+        if task is not None and task.row < 0:
+            group, why = task.group, waiting[id]
+            demand = dict(zip(cluster.resources.names, (group.cls.demand / MICRO).tolist(), strict=True))
+            yield {"id": id, "job": group.job.job.id, "user": group.job.job.user, "since": task.since,
+                   "priority": group.job.job.priority, "demand": {name: amount for name, amount in demand.items() if amount},
+                   **wire.reason(why)}  # fmt: skip
+
+
+def _users(cluster: Cluster, shares: Any) -> list[Row]:
+    """Return users: tasks, the part of each resource of the working machines, and the entitlement if it is known."""
+    amounts: dict[Hashable, NDArray[np.int64]] = {}
+    counts: dict[Hashable, list[int]] = {}
+    for job in cluster.jobs.values():
+        if job.tasks:
+            user = job.job.user
+            used = amounts.setdefault(user, np.zeros(len(cluster.resources.names), np.int64))
+            count = counts.setdefault(user, [0, 0])
+            for group in job.each_group():
+                running = group.tasks - len(group.waiting)
+                used += running * group.cls.demand
+                count[0] += running
+                count[1] += len(group.waiting)
+    rows = [record.row for record in cluster.machines.values() if not record.failed]
+    whole = np.maximum(cluster.inventory.capacity[rows].sum(axis=0), 1)
+    return [
+        {"user": user, "running": counts[user][0], "waiting": counts[user][1], "share": (used / whole).tolist(),
+         **({"entitled": shares[user].entitled} if user in shares else {})}
+        for user, used in amounts.items()
+    ]  # fmt: skip

@@ -13,8 +13,6 @@ from urllib.parse import quote, urlencode, urlsplit
 from flowsched.cluster.events import Event, to_dict
 from flowsched.exceptions import FlowschedError
 
-__all__ = ["Client", "ServiceError"]
-
 
 class ServiceError(FlowschedError):
     """The service refused a request.

@@ -21,8 +21,6 @@ try:
 except ImportError as missing:
     raise ImportError("the service needs starlette and uvicorn: pip install 'flowsched[serve]'") from missing
 
-__all__ = ["bound", "is_loopback", "serve"]
-
 _HEAD = 32 << 10
 """Largest size of a head in bytes."""
 

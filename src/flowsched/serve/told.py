@@ -22,8 +22,6 @@ from typing import NamedTuple
 from flowsched.exceptions import JournalMismatchError
 from flowsched.journal.record_log import Log, reading
 
-__all__ = ["ToldRequest", "ToldRequests"]
-
 KEPT = 100_000
 
 

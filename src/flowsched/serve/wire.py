@@ -15,8 +15,6 @@ from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.rounds.values import Delta, Place, Preempt, Reason
 
-__all__ = ["RequestError", "Row", "decode", "deltas", "parse", "reason", "reasons", "spelt"]
-
 Row = dict[str, Any]
 
 DEEPEST = 8

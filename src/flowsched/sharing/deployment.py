@@ -23,8 +23,6 @@ from flowsched.sharing.deployment_sequence import DeploymentSequence, Method, ch
 from flowsched.sharing.ledger import Ledger
 from flowsched.sharing.waterfill import water_fill
 
-__all__ = ["Deployment", "Heartbeat"]
-
 Ints = NDArray[np.int64]
 
 

@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from flowsched.boundary.validate import check_id, ids, ordered, quoted, whole
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 
-__all__ = ["DeploymentSequence", "Method", "PeriodCounts", "sequence"]
-
 Ints = NDArray[np.int64]
 Method = Literal["max_deficit", "min_ratio"]
 

@@ -19,8 +19,6 @@ from flowsched.boundary.validate import check_id, mapping, number, ordered, quot
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.sharing.deployment_sequence import check_units
 
-__all__ = ["Ledger", "Reclaimed"]
-
 Ints = NDArray[np.int64]
 
 

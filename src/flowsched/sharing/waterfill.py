@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["fill", "water_fill"]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

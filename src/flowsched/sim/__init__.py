@@ -5,25 +5,21 @@
 
 from flowsched.sim.audit import AuditError
 from flowsched.sim.comparison import MEASURES, Comparison, Outcome, Spread, compare
-from flowsched.sim.comparison_report import comparison_report, write_comparison
-from flowsched.sim.engine import Simulation
-from flowsched.sim.estimates import estimated
+from flowsched.sim.engine import UNDECIDED, Progress, Schedules, Simulation
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.fragmentation import Fragmentation
 from flowsched.sim.gavel import max_min_throughput
 from flowsched.sim.links import NetworkModel
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.power import Energy, PowerModel
-from flowsched.sim.report import report, write_report
+from flowsched.sim.report import comparison_report, report, write_comparison, write_report
 from flowsched.sim.schedulers import SCHEDULERS, scheduler
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
-from flowsched.sim.traces.machine_events import with_machine_events
-from flowsched.sim.traces.machines import read_machines
-from flowsched.sim.traces.write import write_trace
-from flowsched.sim.values import UNDECIDED, Progress, Schedules
-from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
+from flowsched.sim.traces.machines import read_machines, with_machine_events
+from flowsched.sim.traces.table import write_trace
+from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload, estimated
 
 __all__ = [
     "MEASURES",

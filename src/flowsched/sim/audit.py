@@ -13,8 +13,6 @@ from flowsched.cluster.model import MICRO, Machine, Resources, Task
 from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.exceptions import FlowschedError
 
-__all__ = ["AuditError", "AuditInventory", "MachineState"]
-
 
 class AuditError(FlowschedError, AssertionError):
     """The scheduler committed an impossible delta; the message names the machine, the resource and the time."""

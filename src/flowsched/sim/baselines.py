@@ -6,28 +6,164 @@ they are Algorithm 1 of FGM, its greedy form.  The tasks of a gang start togethe
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster import Resources
+from flowsched.boundary.validate import number
+from flowsched.cluster import MICRO, Cluster, Resources, Task
 from flowsched.cluster.events import EndedRun, Event
-from flowsched.cluster.records import Group, TaskRecord
+from flowsched.cluster.model import GPU_MODEL, MOST_DEVICES
+from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import InputError
+from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
-from flowsched.sim.delay import DelayScheduling
 from flowsched.sim.orders import Order, Shares, Turns, capacity, drf, fair, fifo, sjf
-from flowsched.sim.room import Choice, Pick, Plan, Room, emptiest, together
 
-__all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo", "sjf"]
+__all__ = [
+    "Choice",
+    "DelayScheduling",
+    "Greedy",
+    "LeastFragmentation",
+    "Order",
+    "Plan",
+    "Room",
+    "Shares",
+    "Tetris",
+    "at_random",
+    "capacity",
+    "drf",
+    "emptiest",
+    "fair",
+    "fifo",
+    "first",
+    "lacking",
+    "sjf",
+    "together",
+]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+_TYPICAL = 0.95
+"""Part of the tasks whose kinds are expected."""
+
+
+@dataclass
+class Plan:
+    """What a round starts: a trial, and the deltas that it amounts to.
+
+    `gangs` numbers the gangs of the tasks that start together.
+    """
+
+    transaction: Transaction
+    deltas: list[Place] = field(default_factory=list)
+    gangs: dict[Hashable, int] = field(default_factory=dict)
+
+
+class Room:
+    """How many more tasks of each waiting class each machine can take, and its load, as tasks start.
+
+    Attributes
+    ----------
+    rows : ndarray of int64, shape (machines,)
+        Their rows in the inventory; the columns below are in this order.
+    fits : ndarray of int64, shape (classes, machines)
+    load : ndarray of float64, shape (machines,)
+        Requested fraction of each machine, as a mean over its resources.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.rows: Ints = np.array(list(cluster.by_row), np.int64)
+        self._classes: Ints = np.array([cls.index for cls in cluster.waiting], np.int64)
+        self._line = {cls: i for i, cls in enumerate(cluster.waiting)}  # also of those of which all tasks start
+        self._column = {row: i for i, row in enumerate(self.rows.tolist())}
+        self.fits = self._fits(self.rows)
+        self.load = self._load(self.rows)
+
+    def of(self, cls: TaskClass) -> Ints:
+        """Return how many more tasks of a class each machine can take, shape (machines,)."""
+        line: Ints = self.fits[self._line[cls]]
+        return line
+
+    @property
+    def classes(self) -> list[TaskClass]:
+        """The classes of tasks that waited when the round began."""
+        return list(self._line)
+
+    def line(self, cls: TaskClass) -> int:
+        """Return the line of a class in `fits`."""
+        return self._line[cls]
+
+    def column(self, row: int) -> int:
+        """Return the column of a machine's row."""
+        return self._column[row]
+
+    def refresh(self, row: int) -> None:
+        """Look at a machine again."""
+        one = np.array([row])
+        self.fits[:, self._column[row]] = self._fits(one)[:, 0]
+        self.load[self._column[row]] = self._load(one)[0]
+
+    def _fits(self, rows: Ints) -> Ints:
+        inventory = self.cluster.inventory
+        if not len(rows) or not len(self._classes):
+            return np.zeros((len(self._classes), len(rows)), np.int64)
+        slots = np.maximum(inventory.slots[rows] - inventory.running[rows], 0)
+        fits: Ints = np.minimum(inventory.room(self._classes, rows)[0], slots)
+        return fits
+
+    def _load(self, rows: Ints) -> Floats:
+        inventory = self.cluster.inventory
+        total = inventory.capacity[rows].astype(np.float64)
+        has = total > 0
+        used = np.divide(total - inventory.free[rows], total, out=np.zeros_like(total), where=has).sum(axis=1)
+        mean: Floats = used / np.maximum(has.sum(axis=1), 1)
+        return mean
+
+
+Choice = Callable[[Room, TaskClass, Ints], Floats]
+"""Scores of machines (columns of a `Room`) for a task of a class: it starts on the first of the least score."""
+
+
+Pick = Callable[[Room, TaskClass, int], tuple[int, ...] | None]
+"""Devices for a task of a class on a machine (a row), where it has room by all else; None for no room."""
+
+
+def emptiest(room: Room, cls: TaskClass, columns: Ints) -> Floats:
+    """Prefer the machine with the least load."""
+    load: Floats = room.load[columns]
+    return load
+
+
+def first(room: Room, cls: TaskClass, columns: Ints) -> Floats:
+    """Prefer the machine that came first."""
+    return columns.astype(np.float64)
+
+
+def lacking(job: JobRecord) -> int:
+    """Return how many tasks of a job must start together: 1, or those that its gang lacks."""
+    return max(job.lacks, 1)
+
+
+def together(group: Group) -> list[TaskRecord] | None:
+    """Return the next waiting task of a group, with those that must start with it; None where its gang lacks tasks."""
+    lack = lacking(group.job)
+    if lack == 1:
+        return [group.waiting[0]]
+    tasks = sorted(task for g in group.job.each_group() for task in g.waiting)[:lack]
+    return tasks if len(tasks) == lack else None
 
 
 class Greedy:
@@ -195,3 +331,210 @@ class Greedy:
             placed = (delta.task for delta in done.accepted if isinstance(delta, Place))
             self.delay.started(self.cluster, placed, round.now)
         return done
+
+
+class DelayScheduling:
+    """How long a job waits for a machine with its data (`Task.data`), and then for one in such a machine's rack.
+
+    Algorithm 1 of FGM asks for it before it matches a task with a machine.  Source: Zaharia et al., "Delay Scheduling",
+    EuroSys 2010, algorithm 2: a job's wait begins when it is first passed over, and again when it starts a task on a
+    machine with its data.
+
+    Parameters
+    ----------
+    machine : float
+        Seconds for which a job takes only machines with its task's data.
+    rack : float
+        Seconds after that for which it also takes machines of their racks; then any.
+    """
+
+    def __init__(self, machine: float, rack: float = 0.0) -> None:
+        self.machine = number("machine", machine, 0, finite=False)
+        self.rack = number("rack", rack, 0, finite=False)
+        self._since: dict[Hashable, float] = {}  # by job: when its wait began
+
+    def nearest(self, cluster: Cluster, task: TaskRecord, rows: Ints, now: float) -> Ints:
+        """Return which of these rows a task may take now, by position: the nearest to its data; all, if no such machine is there."""
+        known = (cluster.machines.get(id) for id, amount in task.group.data if amount > 0)
+        here = [record for record in known if record is not None and cluster.inventory.usable[record.row]]
+        every = np.arange(len(rows))
+        if not here:
+            return every
+        near = np.flatnonzero(np.isin(rows, [record.row for record in here]))
+        if len(near):
+            return near
+        waited = now - self._since.setdefault(task.group.job.job.id, now)
+        racks = {record.rack for record in here if record.rack is not None}
+        in_rack = np.array([cluster.by_row[row].rack in racks for row in rows.tolist()], np.bool_)
+        if waited >= self.machine and in_rack.any():
+            return np.flatnonzero(in_rack)
+        return every if waited >= _sum(self.machine, self.rack) else every[:0]
+
+    def started(self, cluster: Cluster, tasks: Iterable[Hashable], now: float) -> None:
+        """Note what a commit started: the wait of a job begins anew where a task runs on a machine with its data."""
+        for id in tasks:
+            task = cluster.tasks[id]
+            if any(machine == cluster.by_row[task.row].id for machine, _ in task.group.data):
+                self._since[task.group.job.job.id] = now
+        for job in self._since.keys() - cluster.jobs.keys():
+            del self._since[job]
+
+
+def _sum(a: float, b: float) -> float:
+    return math.inf if math.inf in (a, b) else a + b
+
+
+class LeastFragmentation:
+    """The choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): where least is spoiled for tasks like these.
+
+    It is that of the authors' simulator: a score is the descent of a machine's fragmentation, drawn to (0, 1) by the
+    logistic function, in whole percent.  A task with a share of a GPU takes the GPU with the best score, and this is
+    the score of the machine.  Of equal GPUs or machines the first is taken; there are many.  Memory does not count, a
+    task without GPUs has no use of any, and the rarest kinds of tasks, 5 % of all, are left out.
+
+    Parameters
+    ----------
+    tasks : iterable of Task
+        The tasks to be expected.
+    names : sequence of str
+        The resources.
+    """
+
+    def __init__(self, tasks: Iterable[Task], names: Sequence[str]) -> None:
+        self._cost = FragmentationCost(_typical(tasks, Resources(tuple(names))), repeat=0.0)
+        self._known: dict[int, tuple[TaskClass, Ints, Floats]] = {}  # of each class: versions of machines, and scores
+
+    def __call__(self, room: Room, cls: TaskClass, columns: Ints) -> Floats:
+        """Return scores of machines, less is better; those of machines that have not changed are known."""
+        inventory, rows = room.cluster.inventory, room.rows[columns]
+        known = self._known.get(cls.index)
+        if known is None or known[0] is not cls or len(known[1]) < len(inventory.version):
+            known = cls, np.full(len(inventory.version), -1, np.int64), np.zeros(len(inventory.version))
+            self._known[cls.index] = known
+        _, version, scores = known
+        stale = rows[version[rows] != inventory.version[rows]]
+        if len(stale):
+            scores[stale] = self._scores(room, cls, stale).max(axis=1)
+            version[stale] = inventory.version[stale]
+        return -scores[rows]
+
+    def pick(self, room: Room, cls: TaskClass, row: int) -> tuple[int, ...] | None:
+        """Return the devices that a task takes."""
+        if room.cluster.inventory.device_share(cls.index) == MICRO:
+            return room.cluster.inventory.pick(row, cls.index)
+        return (int(self._scores(room, cls, np.array([row])).argmax()),)
+
+    def _scores(self, room: Room, cls: TaskClass, rows: Ints) -> Floats:
+        """Return the scores of machines with room, shape (rows, 1), or of their devices for a share, -1 where it has no room."""
+        cluster = room.cluster
+        if 0 < cluster.inventory.device_share(cls.index) < MICRO:
+            added = self._cost.added_by_device(cluster, cls.index, rows)
+        else:
+            added = self._cost.added(cluster, np.array([cls.index]), rows)[0][:, None]
+        return np.where(np.isnan(added), -1.0, np.floor(100.0 / (1.0 + np.exp(added))))
+
+
+def _typical(tasks: Iterable[Task], resources: Resources) -> list[tuple[Task, float]]:
+    """Return the kinds of tasks that FGD weighs machines with; one without GPUs fits nowhere, so all GPUs are lost to it.
+
+    Of kinds that are equally frequent at the end of the list those that ask for most are kept, as in the source.
+    """
+    plain = []
+    for task in tasks:
+        amounts = resources.demand(f"task {task.id!r}", task.demand) / MICRO
+        demand = {name: float(v) for name, v in zip(resources.names, amounts, strict=True) if name != "mem"}
+        plain.append(Task(task.id, demand, task.constraints, tolerations=task.tolerations))
+    kinds = sorted(
+        FragmentationCost.of(plain).workload, key=lambda kind: _frequency(kind[0], kind[1], resources), reverse=True
+    )
+    before = np.cumsum([0.0, *(times for _, times in kinds)])
+    typical = [kind for kind, count in zip(kinds, before, strict=False) if count < _TYPICAL * before[-1]]
+    if resources.device is None:
+        return typical
+    nowhere = Task("no GPU", {resources.device: 2 * MOST_DEVICES})
+    return [(task if task.demand[resources.device] else nowhere, times) for task, times in typical]  # type: ignore[call-overload]
+
+
+def _frequency(task: Task, times: float, resources: Resources) -> tuple[Any, ...]:
+    """Return how frequent a kind is, then CPUs (or all but GPUs), the share of each GPU, how many, and which models."""
+    demand = dict(task.demand)  # type: ignore[arg-type]
+    gpus = demand.pop(resources.device or "", 0.0)
+    return times, *demand.values(), min(gpus, 1.0), gpus, "|".join(map(str, task.constraints.get(GPU_MODEL, ())))
+
+
+def at_random(seed: int) -> tuple[Order, Choice, Pick]:
+    """Return an order of groups, a choice of machines and one of devices that are drawn at random.
+
+    The place of a group is drawn when it is first asked for.
+    """
+    rng = np.random.default_rng(seed)
+    places: dict[int, float] = {}
+
+    def order(group: Group, shares: Shares) -> tuple[float, ...]:
+        place = places.get(group.serial)
+        if place is None:
+            place = places[group.serial] = rng.random()
+        return (place,)
+
+    def choice(room: Room, cls: TaskClass, columns: Ints) -> Floats:
+        scores: Floats = rng.random(len(columns))
+        return scores
+
+    def pick(room: Room, cls: TaskClass, row: int) -> tuple[int, ...] | None:
+        inventory = room.cluster.inventory
+        share = inventory.device_share(cls.index)
+        if share == MICRO:
+            return inventory.pick(row, cls.index)
+        return (int(rng.choice(np.flatnonzero(inventory.rooms(row) >= share))),)
+
+    return order, choice, pick
+
+
+class Tetris(Greedy):
+    """Starts the task that is best aligned with what a machine has left, then the next best.
+
+    The alignment is the scalar product of demand and free amounts, as parts of the largest machine (Grandl et al.,
+    "Multi-Resource Packing for Cluster Schedulers", SIGCOMM 2014, section 3.2).  Its preference for short jobs is left out.
+
+    Parameters
+    ----------
+    resources : sequence of str or Resources
+    """
+
+    def __init__(self, resources: Resources | Collection[str] = ("cpu", "mem", "gpu")) -> None:
+        super().__init__(fifo, resources, self._misaligned)
+
+    def _place(self, plan: Plan, room: Room) -> None:
+        queues = [[g for g in members if g.waiting] for members in self.cluster.waiting.values()]
+        for members in queues:
+            members.sort(key=lambda group: -group.job.serial)
+        demand, free = self._parts(room, list(self.cluster.waiting), np.arange(len(room.rows)))
+        score = np.where(room.fits > 0, demand @ free.T, -1.0)
+        while True:
+            line, column = np.unravel_index(score.argmax(), score.shape)
+            if score[line, column] < 0:
+                return
+            members = queues[line]
+            tasks = together(members[-1]) if members and members[-1].waiting else None
+            if tasks is None or not self._start(tasks, plan, room):
+                if members:
+                    members.pop()
+                if not members:
+                    score[line] = -1.0
+                continue
+            for task in tasks:
+                at = np.array([room.column(task.row)])
+                free = self._parts(room, [], at)[1]
+                score[:, at] = np.where(room.fits[:, at] > 0, demand @ free.T, -1.0)
+
+    def _misaligned(self, room: Room, cls: TaskClass, columns: Ints) -> Floats:
+        demand, free = self._parts(room, [cls], columns)
+        scores: Floats = -(free @ demand[0])
+        return scores
+
+    def _parts(self, room: Room, classes: Collection[TaskClass], columns: Ints) -> tuple[Floats, Floats]:
+        """Return demands and free amounts as parts of the largest machine, shapes (classes, k) and (columns, k)."""
+        inventory = self.cluster.inventory
+        scale = 1.0 / np.maximum(inventory.capacity[room.rows].max(axis=0), 1)
+        demand = np.array([cls.demand for cls in classes]).reshape(len(classes), len(scale)) * scale
+        return demand, inventory.free[room.rows[columns]] * scale

@@ -25,8 +25,6 @@ from flowsched.sim.schedulers import scheduler
 from flowsched.sim.summary import Table, duration, energy
 from flowsched.sim.workload import Workload
 
-__all__ = ["COVERS", "MEASURES", "Comparison", "Outcome", "Spread", "compare", "heading"]
-
 MEASURES: Mapping[str, str] = {
     "wait, mean": "s",
     "wait, p99": "s",

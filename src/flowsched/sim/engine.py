@@ -9,32 +9,33 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
 
 from flowsched.boundary.validate import mapping, number, quoted
 from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
-from flowsched.rounds.values import Commit, Reason, Round, RoundStats
+from flowsched.rounds.values import Commit, Reason, ReasonCode, Round, RoundStats
 from flowsched.sim.audit import AuditError
 from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution
 from flowsched.sim.fragmentation import meter
+from flowsched.sim.inputs import WHERE
 from flowsched.sim.links import NetworkModel
-from flowsched.sim.measured import measured
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.power import PowerModel
-from flowsched.sim.presence import in_order
-from flowsched.sim.recorder import Recorder
-from flowsched.sim.values import UNDECIDED, Decision, Progress, Schedules
-from flowsched.sim.workload import LATEST, SHORTEST, Workload
-from flowsched.sim.world import COMPLETED, RUNNING, WAITING, World
-
-__all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
+from flowsched.sim.recorder import Recorder, reason_counts
+from flowsched.sim.workload import LATEST, SHORTEST, Workload, in_order
+from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, World
 
 _PATIENCE = 10
 """Rounds in a row without a change, and without events to come, after which the run ends."""
+UNDECIDED: Final = "UNDECIDED"
+"""Reason code of the tasks that have waited through no round yet when the run ends."""
+_NEVER_STARTS = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
 
 def _misplaced(i: int, message: str) -> InputError:
@@ -421,3 +422,111 @@ class Simulation:
             decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read, decision.schedule, seconds,
         )  # fmt: skip
         self._recorder.queue(self._clock.now, decision.round.waiting)
+
+
+class Schedules(Protocol):
+    """A scheduler that the engine can drive; `flowsched.Scheduler` is one."""
+
+    def apply(self, *events: Event) -> Any:
+        """Take events."""
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Decide on a round."""
+
+    def commit(self, round: Round, /) -> Commit:
+        """Put a round into effect, but for its stale parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """State of a simulation after a round; `time` in simulated seconds."""
+
+    time: float
+    rounds: int
+    tasks: int
+    completed: int
+    running: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A round that is not committed yet: simulated time, number of events before it, and seconds of apply and schedule."""
+
+    round: Round
+    time: float
+    events: int
+    apply: float
+    schedule: float
+
+
+def measured(
+    workload: Workload,
+    world: World,
+    recorder: Recorder,
+    facts: Mapping[str, Any],
+    counts: Mapping[str, int],
+    reason_of: Callable[[Hashable], Reason | None],
+    end: float,
+    wall_seconds: float,
+) -> Metrics:
+    """Return the measurements of a run until `end`; `reason_of` gives the reason of a waiting task, if a round has told one."""
+    states = list(world.tasks.values())
+    count = world.counted()
+    waiting = [t.id for t in states if t.state == WAITING]
+    reasons = {task: reason for task in waiting if (reason := reason_of(task)) is not None}
+    infeasible = sum(reason.code in _NEVER_STARTS for reason in reasons.values())
+    waits = np.array([t.first_start - t.arrived for t in states], np.float64)
+    unstarted = end - np.array([t.arrived for t, w in zip(states, waits, strict=True) if math.isnan(w)], np.float64)
+    waits = waits[np.isfinite(waits)]
+    arrivals = workload.arrivals
+    table = world.task_table(end)
+    on_machine, in_rack, elsewhere = (math.fsum(table[f"read_{where}"]) for where in WHERE)
+    first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
+    return Metrics(
+        facts={
+            "workload": workload.name,
+            **workload.facts,
+            "machines": len(workload.machines),
+            "tasks": workload.n_tasks,
+            "units": dict(workload.units),
+            **facts,
+            "end": end,
+            "nothing_left": world.clock.quiet,
+        },
+        tasks={
+            "completed": count[COMPLETED],
+            "running": count[RUNNING],
+            "waiting": len(waiting) - infeasible,
+            "never_fits": infeasible,
+            "not_arrived": count[NOT_ARRIVED],
+        },
+        placed=len(waits),
+        waiting=reason_counts([reasons[task].code.value if task in reasons else UNDECIDED for task in waiting]),
+        reasons=reasons,
+        usage=recorder.usage(first, last, end),
+        offered=workload.load(),
+        counts={
+            "rounds": recorder.n_rounds,
+            **counts,
+            "machine_failures": world.failures,
+            "task_failures": world.task_failures,
+            "lost_seconds": world.lost_seconds,
+            "data_read": on_machine + in_rack + elsewhere,
+            "data_on_machine": on_machine,
+            "data_in_rack": in_rack,
+        },
+        waits=waits,
+        ends=np.array([t.ended for t in states], np.float64),
+        series=recorder.series(),
+        rounds=recorder.rounds(),
+        wall_seconds=wall_seconds,
+        unstarted=np.maximum(unstarted, 0.0),
+        table=table,
+        runs=world.runs.columns(),
+        machines=world.runs.machines(),
+        absences=world.runs.absences(),
+        queue=recorder.queues(),
+        fragmentation=recorder.fragmentation(end),
+        energy=None if world.power is None else recorder.energy(end, world.power.lost),
+    )

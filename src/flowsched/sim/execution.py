@@ -26,8 +26,6 @@ from flowsched.fgm.stages import Stages
 from flowsched.sim.clock import Clock
 from flowsched.sim.workload import LATEST, SHORTEST
 
-__all__ = ["Execution", "ForeignLoad", "Runner"]
-
 _SAME = 4e-6
 """Seconds within which events on one machine count as simultaneous."""
 

@@ -28,8 +28,6 @@ from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.sim.audit import AuditInventory, MachineState
 from flowsched.sim.workload import Workload
 
-__all__ = ["Fragmentation", "FragmentationMeter", "meter"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -18,11 +18,8 @@ from flowsched.cluster import Resources
 from flowsched.cluster.model import GPU_MODEL, MICRO
 from flowsched.cluster.records import Group, TaskClass, TaskRecord
 from flowsched.exceptions import InputError
-from flowsched.sim.baselines import Greedy
+from flowsched.sim.baselines import Greedy, Plan, Room
 from flowsched.sim.orders import Shares
-from flowsched.sim.room import Plan, Room
-
-__all__ = ["Gavel", "max_min_throughput"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -9,8 +9,6 @@ from flowsched.cluster.model import Machine
 from flowsched.sim.clock import Clock
 from flowsched.sim.links import Links, NetworkModel, Transfer, same_rack
 
-__all__ = ["WHERE", "Inputs"]
-
 _SAME = 4e-6
 """Seconds within which ends of transfers count as simultaneous."""
 

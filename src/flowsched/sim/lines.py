@@ -18,10 +18,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 from flowsched.exceptions import InputError
-from flowsched.sim.baselines import Greedy, fifo
-from flowsched.sim.room import Choice, Plan, Room, emptiest, lacking
-
-__all__ = ["Queue"]
+from flowsched.sim.baselines import Choice, Greedy, Plan, Room, emptiest, fifo, lacking
 
 Ints = NDArray[np.int64]
 

@@ -24,8 +24,6 @@ from flowsched.boundary.validate import named, number, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 
-__all__ = ["Link", "Links", "NetworkModel", "Transfer", "fair_rates", "same_rack"]
-
 _LEAST, _MOST = 1e-9, 1e18
 
 _NOISE = 1 + 1e-12

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group
 
-__all__ = ["Key", "OfOwners", "Order", "Shares", "Turns", "capacity", "drf", "fair", "fifo", "sjf"]
-
 Floats = NDArray[np.float64]
 Key = tuple[float, ...]
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.sim import machine_plots
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.summary import duration, energy, resource_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Plot", "draw", "svg"]
-
 Drawn = TypeVar("Drawn")
 
 _BINS = 700
 """Bins of a longer series, each drawn as a mean with its range as a shade."""
 
-_COLOURS = ("#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e")
+COLOURS = (
+    "#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e", "#a38a00", "#0f8fb3", "#c94f9b", "#5d7a1f",
+)  # fmt: skip
+_COLOURS, _USERS = COLOURS[:6], COLOURS[:8]
 _SIZES = {"full": (10.6, 2.9), "half": (5.2, 3.1), "tall": (10.6, 7.2)}
 """Widths and heights in inches."""
 
@@ -50,6 +50,15 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.5,
 }
+Floats = NDArray[np.float64]
+
+_SPANS, _ROWS = 360, 160
+"""Cells of the heat map: spans of time, and machines or groups of neighbouring ones."""
+
+_MOST_RUNS, _MOST_MACHINES = 1500, 40
+"""Runs and machines of a Gantt chart."""
+
+_GREY, _LIGHT = "#c3ccd6", "#eef1f5"
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ def draw(metrics: Metrics) -> list[Plot]:
     """
     ran = bool(len(metrics.runs.get("start", ()))) and metrics.facts["end"] > 0
     everything = [("Allocated resources", "share of the capacity that is up", "full", _usage)]
-    if ran and machine_plots.has_users(metrics):
+    if ran and _has_users(metrics):
         everything.append(("Shares", "of each user, stacked, of the capacity that is up", "full", _shares))
     everything.append(("Waiting tasks", "by the reason of the last round", "full", _waiting))
     if ran and metrics.fragmentation is not None and metrics.fragmentation.lost.any():
@@ -86,12 +95,12 @@ def draw(metrics: Metrics) -> list[Plot]:
         )
     if metrics.energy is not None:
         everything.append(("Power", "of all machines, by the given model", "full", _power))
-    if ran and machine_plots.some_read(metrics):
+    if ran and _some_read(metrics):
         everything.append(("Reading", "tasks that read their input over the network", "full", _reading))
     if ran:
         everything.append(("Machines", "allocated part of each over time; grey: down", "full", _heat_map))
-    if ran and machine_plots.is_small(metrics):
-        reads = "light: it reads its input; " if machine_plots.some_read(metrics) else ""
+    if ran and _is_small(metrics):
+        reads = "light: it reads its input; " if _some_read(metrics) else ""
         caption = f"each task on its machine; {reads}grey: the machine was down or drained"
         everything.append(("Runs", caption, "tall", _gantt))
     everything += [
@@ -184,7 +193,7 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
         _say(axes, "no task ever waited past the moment it arrived")
         return
     if len(metrics.queue.get("time", ())):
-        machine_plots.queue(axes, metrics)
+        _queue(axes, metrics)
     _steps(axes, metrics, waiting, _INK, "all that wait")
     axes.set_ylabel("tasks")
     axes.set_ylim(0, max(1.0, float(waiting.max(initial=0))) * 1.06)
@@ -195,7 +204,7 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
 
 
 def _reading(axes: Axes, metrics: Metrics) -> None:
-    time, count = machine_plots.readers(metrics)
+    time, count = _readers(metrics)
     at, low, mean, high = _thinned(time, count, float(metrics.facts["end"]))
     axes.fill_between(at, low, high, step="post", color=_COLOURS[2], alpha=0.25, linewidth=0)
     axes.fill_between(at, 0, mean, step="post", color=_COLOURS[2], alpha=0.75, linewidth=0)
@@ -203,26 +212,6 @@ def _reading(axes: Axes, metrics: Metrics) -> None:
     axes.set_ylim(0, float(count.max()) * 1.06)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     _time_axis(axes, metrics)
-
-
-def _shares(axes: Axes, metrics: Metrics) -> None:
-    machine_plots.shares(axes, metrics)
-    _time_axis(axes, metrics)
-    _legend(axes)
-
-
-def _heat_map(axes: Axes, metrics: Metrics) -> None:
-    machine_plots.heat_map(axes, metrics)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.subplots_adjust(top=1 - 0.42 / figure.get_size_inches()[1])
-    _time_axis(axes, metrics)
-
-
-def _gantt(axes: Axes, metrics: Metrics) -> None:
-    machine_plots.gantt(axes, metrics)
-    _time_axis(axes, metrics)
-    _legend(axes)
 
 
 def _latency(axes: Axes, metrics: Metrics) -> None:
@@ -369,3 +358,191 @@ def _legend(axes: Axes) -> None:
             handle.set_alpha(1)
             if hasattr(handle, "set_sizes"):
                 handle.set_sizes([24])
+
+
+def _scarce(metrics: Metrics) -> str:
+    """Return the resource of which the largest part is allocated."""
+    return max(metrics.usage, key=lambda name: metrics.usage[name].mean)
+
+
+def _is_small(metrics: Metrics) -> bool:
+    """Return whether a Gantt chart of the run can be read."""
+    return 0 < len(metrics.runs["start"]) <= _MOST_RUNS and len(metrics.machines["machine"]) <= _MOST_MACHINES
+
+
+def _amount_seconds(metrics: Metrics, group: NDArray[np.int64], groups: int, edges: Floats, name: str) -> Floats:
+    """Return what the runs of each group used between edges of time, in amount times seconds, shape (groups, spans).
+
+    What a group uses until t is the sum of amount * (t - start) over the runs begun, less that of amount * (t - end) over
+    those ended.
+    """
+    runs, end = metrics.runs, float(metrics.facts["end"])
+    amounts = runs[name]
+    level, moment = np.zeros((2, groups, len(edges) + 1))
+    for times, sign in ((runs["start"], 1.0), (np.where(np.isnan(runs["end"]), end, runs["end"]), -1.0)):
+        at = np.searchsorted(edges, times)
+        np.add.at(level, (group, at), sign * amounts)
+        np.add.at(moment, (group, at), sign * amounts * times)
+    used = np.cumsum(level, axis=1)[:, :-1] * edges - np.cumsum(moment, axis=1)[:, :-1]
+    return np.diff(used, axis=1)
+
+
+def _heat_map(axes: Axes, metrics: Metrics) -> None:
+    """Draw the part of the scarcest resource that is allocated on each machine, over time; what is down is grey."""
+    name, end = _scarce(metrics), float(metrics.facts["end"])
+    capacity = np.array(metrics.machines[name], np.float64)
+    rows = np.flatnonzero(capacity > 0)  # machines without it have no part of it
+    place = np.full(len(capacity) + 1, 0)
+    lines = min(len(rows), _ROWS)
+    place[rows] = np.arange(len(rows)) * lines // max(len(rows), 1)
+    edges = np.linspace(0.0, end, min(_SPANS, max(int(end), 1) * 4) + 1)
+    used = _amount_seconds(metrics, place[metrics.runs["machine"]], lines, edges, name)
+    there = np.zeros((lines, len(edges) - 1))
+    np.add.at(there, place[rows], capacity[rows, None] * np.diff(edges))
+    gone = metrics.absences
+    for machine, start, stop, drained in zip(gone["machine"], gone["start"], gone["end"], gone["drained"], strict=True):
+        if not drained and capacity[machine] > 0:
+            until = end if np.isnan(stop) else stop
+            there[place[machine]] -= capacity[machine] * np.diff(np.clip(edges, start, max(until, start)))
+    part = np.full(there.shape, np.nan)
+    up = there > 1e-6 * np.diff(edges)
+    part[up] = 100 * np.clip(used[up] / there[up], 0.0, 1.0)
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
+
+    colours = LinearSegmentedColormap.from_list("", ["#f4f7fb", "#9dbdf0", "#2563c9", "#122f66"])
+    axes.set_facecolor(_GREY)  # no number, no cell
+    image = axes.imshow(
+        part, aspect="auto", origin="upper", interpolation="nearest", cmap=colours, vmin=0, vmax=100,
+        extent=(0.0, end, float(len(rows)), 0.0),
+    )  # fmt: skip
+    axes.set_ylabel("machines")
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(visible=False)
+    bar = axes.inset_axes((0.62, 1.045, 0.28, 0.05))
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.colorbar(image, cax=bar, orientation="horizontal")
+    bar.xaxis.set_ticks_position("top")
+    bar.tick_params(length=2, labelsize=8)
+    bar.set_xticks([0, 50, 100], ["0", "50", f"100 % of {resource_label(name)}"])
+    figure.subplots_adjust(top=1 - 0.42 / figure.get_size_inches()[1])
+    _time_axis(axes, metrics)
+
+
+def _groups(metrics: Metrics) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the users with most runs, and the number of each run's user; the last number is of the others."""
+    user = [str(u) if u is not None else "no user" for u in metrics.table["user"]]
+    of_run = np.array(user, object)[metrics.runs["task"]]
+    names, count = np.unique(of_run.astype(str), return_counts=True)
+    largest = sorted(names[np.argsort(-count, kind="stable")[: len(_USERS) - 1]].tolist())
+    number = {name: i for i, name in enumerate(largest)}
+    others = ["others"] if len(names) > len(largest) else []
+    return largest + others, np.array([number.get(u, len(largest)) for u in of_run], np.int64)
+
+
+def _has_users(metrics: Metrics) -> bool:
+    """Return whether the tasks are of more than one user."""
+    return len({*metrics.table["user"]}) > 1
+
+
+def _shares(axes: Axes, metrics: Metrics) -> None:
+    """Draw the part of the scarcest resource that each user has, of what is up, over time."""
+    name, end = _scarce(metrics), float(metrics.facts["end"])
+    names, group = _groups(metrics)
+    edges = np.linspace(0.0, end, _SPANS + 1)
+    used = _amount_seconds(metrics, group, len(names), edges, name)
+    time = np.r_[metrics.series["time"], max(end, metrics.series["time"][-1])]
+    there = np.r_[0.0, np.cumsum(metrics.series[f"capacity_{name}"] * np.diff(time))]
+    capacity = np.diff(np.interp(edges, time, there))
+    part = np.divide(100 * used, capacity, out=np.zeros_like(used), where=capacity > 0)
+    middle = (edges[:-1] + edges[1:]) / 2
+    axes.stackplot(middle, part, labels=names, colors=_USERS[: len(names)], alpha=0.85, linewidth=0)
+    axes.set_ylabel(f"{resource_label(name)} allocated (%)")
+    axes.set_ylim(0, 104)
+    axes.set_yticks(range(0, 101, 20))
+    _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _queue(axes: Axes, metrics: Metrics) -> None:
+    """Draw the waiting tasks by the reason of the last round, over time."""
+    time = np.r_[metrics.queue["time"], float(metrics.facts["end"])]
+    codes = sorted((c for c in metrics.queue if c != "time"), key=lambda code: -int(metrics.queue[code].sum()))
+    below = np.zeros(len(time))
+    for code, colour in zip(codes, _USERS[::-1] if len(codes) > 8 else _USERS[1:] + _USERS[:1], strict=False):
+        counts = np.r_[metrics.queue[code], metrics.queue[code][-1:]].astype(float)
+        axes.fill_between(time, below, below + counts, step="post", color=colour, linewidth=0, alpha=0.75, label=code)
+        below = below + counts
+
+
+def _gantt(axes: Axes, metrics: Metrics) -> None:
+    """Draw every run as a bar on its machine, by user; light while it reads, with a red end if it was stopped; what is down is grey."""
+    runs, end = metrics.runs, float(metrics.facts["end"])
+    names, group = _groups(metrics)
+    until = np.where(np.isnan(runs["end"]), end, runs["end"])
+    lane, lanes = _lanes(metrics, until)
+    first = np.r_[0, np.cumsum(lanes)]
+    middle = (first[:-1] + first[1:]) / 2
+    gone = metrics.absences
+    for machine, start, stop, drained in zip(gone["machine"], gone["start"], gone["end"], gone["drained"], strict=True):
+        left = (end if np.isnan(stop) else stop) - start
+        axes.barh(
+            middle[machine], left, lanes[machine], start, color=_LIGHT if drained else _GREY, linewidth=0, zorder=1,
+        )  # fmt: skip
+    level = first[runs["machine"]] + lane + 0.5
+    for i, name in enumerate(names):
+        mine = group == i
+        axes.barh(
+            level[mine], (until - runs["start"])[mine], 0.86, runs["start"][mine], color=_USERS[i], alpha=0.8, linewidth=0,
+            label=name if len(names) > 1 else None, zorder=2,
+        )  # fmt: skip
+    ready = _ready(metrics)
+    reads = ready > runs["start"]
+    axes.barh(
+        level[reads], (ready - runs["start"])[reads], 0.86, runs["start"][reads], color="#ffffff", alpha=0.6, linewidth=0, zorder=2.5,
+    )  # fmt: skip
+    stopped = runs["how"] > 1
+    axes.scatter(
+        until[stopped], level[stopped], s=14, marker="x", color="#c0162c", linewidths=1.2, zorder=3,
+        label="preempted, moved or lost its machine" if stopped.any() else None,
+    )  # fmt: skip
+    for line in first[1:-1]:
+        axes.axhline(line, color="#ffffff" if line % 1 else "#d4dbe3", linewidth=0.6, zorder=1)
+    axes.set_yticks(middle, [str(machine) for machine in metrics.machines["machine"]])
+    axes.tick_params(axis="y", labelsize=7.5, length=0)
+    axes.set_ylim(first[-1], 0)
+    axes.grid(visible=False, axis="y")
+    _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _ready(metrics: Metrics) -> Floats:
+    """Return when each run had read its input, or ended before."""
+    until = np.where(np.isnan(metrics.runs["end"]), float(metrics.facts["end"]), metrics.runs["end"])
+    return np.where(np.isnan(metrics.runs["ready"]), until, metrics.runs["ready"])
+
+
+def _some_read(metrics: Metrics) -> bool:
+    """Return whether reading took any task any time."""
+    return bool((_ready(metrics) > metrics.runs["start"]).any())
+
+
+def _readers(metrics: Metrics) -> tuple[Floats, Floats]:
+    """Return times, and how many tasks read from each on."""
+    begin, end = np.sort(metrics.runs["start"]), np.sort(_ready(metrics))
+    time = np.unique(np.r_[0.0, begin, end])
+    return time, (np.searchsorted(begin, time, "right") - np.searchsorted(end, time, "right")).astype(float)
+
+
+def _lanes(metrics: Metrics, until: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a lane of its machine for each run, so that no two overlap, and how many lanes each machine has."""
+    free: list[list[float]] = [[] for _ in metrics.machines["machine"]]
+    lane = np.zeros(len(until), np.int64)
+    for i, (machine, start) in enumerate(zip(metrics.runs["machine"], metrics.runs["start"], strict=True)):
+        ends = free[machine]
+        at = next((k for k, end in enumerate(ends) if end <= start), len(ends))
+        ends[at : at + 1] = [until[i]]
+        lane[i] = at
+    return lane, np.array([max(len(ends), 1) for ends in free], np.int64)

@@ -14,8 +14,6 @@ from flowsched.boundary.validate import mapping, named, number, quoted
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources
 from flowsched.exceptions import InputError
 
-__all__ = ["Energy", "PowerMeter", "PowerModel"]
-
 _MOST = 1e6
 """Most watts of a machine or a unit."""
 

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from flowsched.exceptions import FlowschedError
 
-__all__ = ["each_in_a_process"]
-
 _PAUSE = 0.1
 """Seconds between two questions whether to stop."""
 

@@ -18,8 +18,6 @@ from flowsched.sim.fragmentation import Fragmentation, FragmentationMeter
 from flowsched.sim.metrics import ROUND_COLUMNS, WALL_CLOCK, Usage
 from flowsched.sim.power import Energy
 
-__all__ = ["Recorder", "reason_counts"]
-
 _KEPT = 1000
 """Rounds of which the waiting tasks are kept by reason."""
 

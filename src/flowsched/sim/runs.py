@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.model import MICRO
 
-__all__ = ["COMPLETED", "FAILED", "STOPPED", "Runs"]
-
 COMPLETED, STOPPED, FAILED = 1, 2, 3
 """Ends of runs, beside 0 for a run that goes on: the task was done, was preempted or moved or lost its machine, or failed."""
 

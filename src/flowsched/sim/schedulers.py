@@ -15,15 +15,11 @@ from flowsched.cluster.model import Task
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
-from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo, sjf
+from flowsched.sim.baselines import Greedy, LeastFragmentation, Tetris, at_random, capacity, drf, fair, fifo, first, sjf
+from flowsched.sim.engine import Schedules
 from flowsched.sim.gavel import Gavel
 from flowsched.sim.lines import Queue
-from flowsched.sim.packers import LeastFragmentation, Tetris, at_random
-from flowsched.sim.room import first
-from flowsched.sim.values import Schedules
 from flowsched.sim.workload import Workload
-
-__all__ = ["SCHEDULERS", "scheduler"]
 
 SCHEDULERS: Mapping[str, str] = MappingProxyType(
     {

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from flowsched.sim.metrics import Metrics, Percentiles
 
-__all__ = ["Table", "amount", "bounded", "duration", "energy", "facts_line", "resource_label", "tables"]
-
 _CODES = {
     "NO_FIT": "no machine has room now",
     "NEVER_FITS": "no machine is large enough",

@@ -22,22 +22,6 @@ from flowsched.boundary.validate import quoted
 from flowsched.cluster.model import LARGEST
 from flowsched.exceptions import TraceError
 
-__all__ = [
-    "LIMIT",
-    "LONGEST",
-    "NESTED",
-    "Row",
-    "cells_of",
-    "head",
-    "is_json",
-    "json_records",
-    "named_rows",
-    "plain_or_gzipped",
-    "positional_rows",
-    "text_lines",
-]
-
-
 LIMIT = 2**32
 """Characters of a file that are read, after decompression, by default."""
 

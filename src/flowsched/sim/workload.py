@@ -7,7 +7,7 @@ where the workload has real units; a trace with normalised amounts (Google 2011)
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -16,12 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, whole
-from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
+from flowsched.cluster.events import (
+    Event,
+    JobSubmitted,
+    MachineAdded,
+    MachineDrained,
+    MachineFailed,
+    MachineRemoved,
+    MachineUpdated,
+)
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources, Task
 from flowsched.exceptions import InputError
-from flowsched.sim import openb_model
-
-__all__ = ["LATEST", "QOS_PRIORITY", "SHORTEST", "Arrival", "Load", "Trace", "Workload"]
 
 QOS_PRIORITY: Mapping[str, int] = MappingProxyType({"Guaranteed": 0, "LS": 0, "Burstable": 1, "BE": 2})
 """Quality of service -> priority (lower is better): latency-sensitive before burstable before best effort."""
@@ -32,6 +37,90 @@ LATEST = 1e15
 
 SHORTEST = 1e-6
 """Shortest interval of a repetition, in seconds: with a shorter one time would not advance."""
+
+# The openb model: counts and quantiles, derived from the openb trace (cluster-trace-gpu-v2023 of Alibaba, published with
+# the kubernetes-scheduler-simulator of HKUST under Apache-2.0).  These are summaries; no row of the trace is here.  Pods
+# fall into four kinds by their GPUs: ``cpu`` (none), ``share`` (a share of one), ``one`` (one whole), ``several``.
+
+SHAPES: tuple[tuple[int, int, int, int, str], ...] = (
+    (549, 96000, 393216, 8, "G2"), (387, 104000, 524288, 2, "T4"), (129, 32000, 262144, 0, ""),
+    (107, 16000, 122880, 2, "P100"), (59, 96000, 524288, 0, ""), (39, 128000, 786432, 8, "G3"),
+    (30, 96000, 393216, 0, ""), (28, 32000, 131072, 4, "V100M16"), (23, 32000, 131072, 0, ""),
+    (22, 64000, 262144, 2, "P100"), (22, 64000, 524288, 0, ""), (21, 96000, 786432, 8, "V100M32"),
+    (20, 104000, 524288, 0, ""), (19, 8000, 32768, 1, "V100M16"), (17, 96000, 393216, 4, "T4"),
+    (10, 32000, 65536, 0, ""), (9, 48000, 376832, 4, "V100M32"), (8, 64000, 262144, 0, ""),
+    (7, 64000, 262144, 8, "V100M16"), (4, 64000, 131072, 0, ""), (3, 8000, 61440, 1, "P100"),
+    (3, 104000, 786432, 0, ""), (2, 8000, 61440, 2, "P100"), (2, 128000, 1048576, 1, "A10"),
+    (1, 82000, 344064, 8, "V100M16"), (1, 96000, 786432, 0, ""), (1, 104000, 196608, 0, ""),
+)  # fmt: skip
+"""Machine shapes: machines, cpu in 1/1000 core, memory in MiB, GPUs, GPU model."""
+
+CLASSES: tuple[tuple[int, int, int, int, int], ...] = (
+    (1047, 3152, 5600, 1, 810), (857, 11300, 49152, 1, 1000), (534, 11400, 48128, 1, 1000), (470, 3152, 5600, 1, 1000),
+    (388, 11908, 47104, 1, 470), (364, 12500, 57344, 0, 0), (360, 8000, 30517, 1, 470), (284, 32000, 49152, 0, 0),
+    (255, 18708, 64512, 1, 1000), (237, 11908, 47104, 1, 650), (195, 9810, 41560, 1, 1000), (163, 8000, 30517, 0, 0),
+    (158, 12000, 24576, 1, 1000), (158, 15700, 58368, 1, 1000), (153, 11908, 47104, 1, 1000), (120, 15400, 51200, 0, 0),
+    (111, 4000, 22888, 1, 320), (108, 16000, 32768, 1, 1000), (104, 4000, 24576, 1, 1000), (104, 8000, 16384, 1, 1000),
+    (99, 12000, 16384, 1, 1000), (95, 16500, 51200, 0, 0), (93, 14200, 58368, 1, 1000), (84, 4000, 30517, 1, 230),
+    (84, 24200, 93184, 1, 1000), (78, 4000, 15258, 1, 320), (75, 3152, 5600, 1, 590), (72, 4152, 10600, 1, 550),
+    (72, 8000, 30517, 1, 320), (65, 11400, 77824, 1, 1000), (55, 8000, 32768, 1, 1000), (53, 4000, 15258, 1, 160),
+    (51, 6000, 6144, 1, 460), (51, 11900, 77824, 1, 1000), (45, 4152, 10600, 1, 370), (44, 12000, 15360, 1, 1000),
+    (43, 4000, 30517, 1, 320), (41, 8200, 33792, 1, 1000), (40, 4000, 31250, 1, 1000), (36, 15200, 80896, 1, 1000),
+    (33, 16000, 65536, 1, 1000), (31, 4152, 10600, 1, 810), (29, 6000, 12288, 1, 460), (27, 16400, 125952, 1, 1000),
+    (26, 4000, 22888, 1, 230), (24, 4000, 15258, 1, 220), (22, 1000, 2048, 1, 320), (20, 6000, 22888, 1, 160),
+    (19, 8000, 30517, 1, 220), (18, 4000, 22888, 1, 480), (18, 6000, 18432, 1, 460), (18, 8000, 30517, 1, 230),
+    (18, 64200, 263168, 8, 1000), (18, 88000, 327680, 8, 1000), (16, 11300, 37888, 1, 1000), (15, 1000, 6144, 1, 1000),
+    (12, 4000, 15258, 1, 230), (12, 8000, 30517, 1, 650), (11, 4000, 22888, 1, 220), (11, 7000, 30000, 1, 1000),
+    (11, 8000, 15625, 0, 0), (11, 11400, 57344, 0, 0), (9, 4000, 22888, 1, 110), (9, 6000, 8192, 1, 460),
+    (9, 15400, 90112, 1, 1000), (9, 32200, 132096, 4, 1000), (8, 4000, 15258, 1, 110), (8, 4000, 16384, 1, 1000),
+    (8, 4000, 30517, 1, 220), (8, 12000, 32768, 1, 1000), (8, 12000, 47104, 1, 1000), (8, 14900, 73728, 1, 1000),
+    (8, 16000, 31250, 0, 0), (7, 4000, 22888, 1, 330), (7, 6000, 16384, 1, 460), (7, 16200, 66560, 2, 1000),
+    (6, 4000, 22888, 1, 350), (6, 6000, 23552, 1, 460), (6, 6000, 32768, 1, 1000), (6, 9400, 52224, 1, 1000),
+    (6, 12000, 18432, 1, 460), (5, 2000, 16384, 1, 1000), (5, 4000, 32768, 1, 1000), (5, 8000, 31250, 0, 0),
+    (4, 4152, 10600, 1, 270), (4, 6000, 22888, 1, 50), (4, 6000, 22888, 1, 110), (4, 11900, 43008, 1, 1000),
+    (4, 12000, 24576, 0, 0), (4, 12000, 49152, 1, 1000), (3, 2000, 8192, 1, 1000), (3, 4000, 15258, 1, 50),
+    (3, 6000, 65536, 2, 1000), (3, 16000, 31250, 1, 1000), (3, 16000, 49152, 1, 1000), (3, 30200, 160768, 2, 1000),
+    (3, 32000, 62500, 0, 0), (3, 32000, 131072, 4, 1000), (3, 60200, 320512, 4, 1000), (3, 64000, 262144, 8, 1000),
+    (3, 120000, 737280, 8, 1000), (2, 1000, 2048, 1, 650), (2, 2000, 8192, 1, 370), (2, 4000, 15258, 1, 470),
+    (2, 4000, 15258, 1, 650), (2, 6000, 30517, 1, 320), (2, 8000, 8192, 0, 0), (2, 8000, 16000, 1, 460),
+    (2, 8000, 16384, 0, 0), (2, 8000, 30517, 1, 110), (2, 8000, 30517, 1, 440), (2, 8000, 65536, 1, 1000),
+    (2, 12000, 16000, 1, 1000), (2, 12000, 23552, 1, 1000), (2, 12500, 65536, 0, 0), (2, 16000, 16384, 1, 1000),
+    (2, 16000, 32768, 0, 0), (2, 16400, 84992, 1, 1000), (2, 17400, 43008, 2, 1000), (2, 20000, 65536, 0, 0),
+    (2, 32000, 32768, 0, 0), (2, 120200, 640000, 8, 1000), (1, 1000, 2048, 1, 140), (1, 1000, 2048, 1, 290),
+    (1, 4000, 4096, 1, 1000), (1, 4000, 8192, 1, 1000), (1, 4000, 22888, 1, 160), (1, 4000, 30517, 1, 110),
+    (1, 5000, 10240, 1, 1000), (1, 6000, 8192, 1, 1000), (1, 6000, 16384, 1, 1000), (1, 8000, 8192, 1, 1000),
+    (1, 8000, 15625, 1, 1000), (1, 8000, 24576, 1, 1000), (1, 8000, 30517, 1, 480), (1, 8000, 61035, 0, 0),
+    (1, 8000, 62500, 0, 0), (1, 8710, 41560, 1, 1000), (1, 10000, 48828, 0, 0), (1, 11300, 23552, 1, 1000),
+    (1, 11800, 78848, 1, 1000), (1, 12000, 12288, 1, 1000), (1, 14000, 0, 1, 1000), (1, 14000, 60000, 2, 1000),
+    (1, 15900, 90112, 1, 1000), (1, 16000, 15625, 0, 0), (1, 16000, 16384, 0, 0), (1, 16000, 24576, 1, 1000),
+    (1, 16000, 62500, 0, 0), (1, 16000, 65536, 0, 0), (1, 32000, 65536, 0, 0),
+)  # fmt: skip
+"""Request classes: pods, cpu in 1/1000 core, memory in MiB, GPUs, 1/1000 of each GPU."""
+
+QOS: Mapping[str, Mapping[str, int]] = {
+    "cpu": {"Guaranteed": 1, "LS": 636, "Burstable": 1, "BE": 450},
+    "share": {"LS": 759, "BE": 2319},
+    "one": {"Guaranteed": 6, "LS": 3200, "Burstable": 76, "BE": 629},
+    "several": {"LS": 52, "Burstable": 23},
+}
+"""Pods of each quality-of-service class, by kind."""
+
+LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
+"""The levels of the quantiles below.  Durations and gaps above the last level (up to 145 days) are left out."""
+
+DURATIONS: Mapping[str, tuple[int, ...]] = {
+    "cpu": (10, 77, 122, 146, 167, 237, 445, 773, 1398, 2512, 12849, 19471, 25093, 28363),
+    "share": (0, 26, 46, 81, 133, 210, 356, 630, 1022, 2108, 7095, 16536, 41246, 74631),
+    "one": (1, 49, 67, 128, 202, 313, 587, 1011, 1677, 3057, 5394, 12182, 50071, 169836),
+    "several": (22, 36, 46, 139, 256, 491, 573, 1617, 3592, 15173, 66774, 185558, 946286, 1069632),
+}
+"""Quantiles of the run time of a pod, in seconds, by kind."""
+
+GAPS = (0, 1, 6, 32, 59, 103, 160, 236, 354, 541, 938, 1423, 2165, 3000)
+"""Quantiles of the time between two arrivals, in seconds, in the last quarter of the trace (nearly all its pods)."""
+
+_CHANGES = MachineAdded | MachineUpdated | MachineDrained | MachineFailed | MachineRemoved
+_PROPERTIES = ("capacity", "rack", "labels", "slots", "taints")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +325,7 @@ class Workload:
 
     @classmethod
     def model(cls, *, tasks: int = 3000, load: float = 0.95, scale: float = 0.25, seed: int = 0) -> Self:
-        """Make a synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.openb_model`).
+        """Make a synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.workload`).
 
         It starts in the steady state: the tasks that a cluster under this load would already run arrive at time 0
         with what is left of their durations (at most half of `tasks`), the others one by one.  It ends with the last
@@ -319,9 +408,9 @@ def _peak_in_use(start: NDArray[Any], length: NDArray[Any], demand: NDArray[Any]
 
 
 def _model_machines(scale: float) -> list[Machine]:
-    counts = np.array([row[0] for row in openb_model.SHAPES])
+    counts = np.array([row[0] for row in SHAPES])
     machines: list[Machine] = []
-    for (_, cpu, mem, gpus, model), n in zip(openb_model.SHAPES, _apportion(counts, scale), strict=True):
+    for (_, cpu, mem, gpus, model), n in zip(SHAPES, _apportion(counts, scale), strict=True):
         labels = {GPU_MODEL: model} if model else {}
         for _ in range(n):
             machines.append(
@@ -340,15 +429,15 @@ def _apportion(counts: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
 
 
 def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: np.random.Generator) -> list[Arrival]:
-    count, cpu, mem, gpus, milli = np.array(openb_model.CLASSES).T
-    kinds = [openb_model.kind(int(g), int(s)) for g, s in zip(gpus, milli, strict=True)]
+    count, cpu, mem, gpus, milli = np.array(CLASSES).T
+    kinds = [gpu_kind(int(g), int(s)) for g, s in zip(gpus, milli, strict=True)]
     demand = np.column_stack([cpu / 1000, mem, np.where(gpus == 1, milli / 1000, gpus)])
     resources = Resources(("cpu", "mem", "gpu"))
     capacity = np.sum([resources.capacity("machine", m.capacity) for m in machines], axis=0) / MICRO
 
     # Little's law: tasks at work = arrival rate x mean duration.
     weight = count / count.sum()
-    mean = np.array([_quantile_mean(openb_model.DURATIONS[k]) for k in kinds])
+    mean = np.array([_quantile_mean(DURATIONS[k]) for k in kinds])
     work = (weight * mean) @ demand
     rate = load / float(np.max(work[capacity > 0] / capacity[capacity > 0]))
     resident = min(round(rate * float(weight @ mean)), tasks // 2)
@@ -358,7 +447,7 @@ def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: n
     picks = np.r_[rng.choice(len(count), resident, p=at_work), rng.choice(len(count), tasks - resident, p=weight)]
     level = rng.random(tasks)
     durations = np.empty(tasks)
-    for kind, quantiles in openb_model.DURATIONS.items():
+    for kind, quantiles in DURATIONS.items():
         mine = np.array([kinds[c] == kind for c in picks], bool)
         old = mine & (np.arange(tasks) < resident)
         new = mine & ~old
@@ -366,10 +455,10 @@ def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: n
         pool = _draw(quantiles, (np.arange(4096) + 0.5) / 4096)
         durations[old] = rng.choice(pool, int(old.sum()), p=pool / pool.sum()) * rng.random(int(old.sum()))
 
-    gaps = _draw(openb_model.GAPS, rng.random(tasks - resident)) / (_quantile_mean(openb_model.GAPS) * rate)
+    gaps = _draw(GAPS, rng.random(tasks - resident)) / (_quantile_mean(GAPS) * rate)
     times = np.r_[np.zeros(resident), np.cumsum(gaps)]
-    qos = [tuple(openb_model.QOS[k]) for k in kinds]
-    odds = {k: np.cumsum(list(q.values())) / sum(q.values()) for k, q in openb_model.QOS.items()}
+    qos = [tuple(QOS[k]) for k in kinds]
+    odds = {k: np.cumsum(list(q.values())) / sum(q.values()) for k, q in QOS.items()}
     luck = rng.random(tasks)
     arrivals = []
     for i, c in enumerate(picks):
@@ -385,9 +474,103 @@ def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: n
 def _draw(quantiles: Sequence[float], level: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the values at `level` (0 to 1, uniform) of the distribution below its last quantile; linear in log(1 + value)."""
     known = np.log1p(np.asarray(quantiles, np.float64))
-    return np.expm1(np.interp(level * openb_model.LEVELS[-1], openb_model.LEVELS, known))
+    return np.expm1(np.interp(level * LEVELS[-1], LEVELS, known))
 
 
 def _quantile_mean(quantiles: Sequence[float]) -> float:
     """Return the mean of `_draw`."""
     return float(_draw(quantiles, (np.arange(4096) + 0.5) / 4096).mean())
+
+
+def estimated(workload: Workload, most: float = 1.0, *, seed: int = 0) -> Workload:
+    """Return a workload with estimates of run times, in place of those that it has.
+
+    Parameters
+    ----------
+    workload : Workload
+    most : float
+        The estimates of a job are its run times by a factor, uniform from 1 to `most`; 1 tells the run times as they are.  This
+        is the "f-model" (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
+    seed : int
+        Same seed, same factors.
+
+    Raises
+    ------
+    InputError
+        An argument out of range.
+
+    Examples
+    --------
+    >>> work = estimated(Workload.model(tasks=100, scale=0.02), 3.0)
+    >>> work.facts["estimates"]
+    3.0
+    """
+    if not isinstance(workload, Workload):
+        raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
+    number("most", most, 1, 1e6)
+    whole("seed", seed, 0, 2**128 - 1)
+    factors = np.random.default_rng(seed).uniform(1.0, most, len(workload.arrivals)).tolist()
+    arrivals = []
+    for arrival, factor in zip(workload.arrivals, factors, strict=True):
+        tasks = tuple(
+            _with(task, duration, factor if most > 1 else 1.0)
+            for task, duration in zip(arrival.job.tasks, arrival.durations, strict=True)
+        )
+        arrivals.append(replace(arrival, job=replace(arrival.job, tasks=tasks)))
+    return replace(workload, arrivals=arrivals, facts={**workload.facts, "estimates": most})
+
+
+def _with(task: Task, duration: float, factor: float) -> Task:
+    """Return a task with an estimate; none for one that never ends."""
+    return replace(task, duration=duration * factor if math.isfinite(duration) else None)
+
+
+def gpu_kind(gpus: int, gpu_milli: int) -> str:
+    """Return the kind of a request."""
+    if gpus == 0:
+        return "cpu"
+    if gpus > 1:
+        return "several"
+    return "share" if gpu_milli < 1000 else "one"
+
+
+def in_order(
+    machines: Iterable[Machine], events: Sequence[Event], error: Callable[[int, str], Exception]
+) -> list[Event]:
+    """Return events of machines in the order of time, those of one time as they are given.
+
+    A machine that comes back without a capacity has its former one, and its former properties where none are given.
+
+    Parameters
+    ----------
+    machines : iterable of Machine
+        Those that are there from the start.
+    events : sequence of Event
+    error : callable
+        Makes the exception of an event, given its number and a message: the event is of no machine, of one that is not
+        there at its time, or adds one that is.
+    """
+    up = {machine.id: machine for machine in machines}
+    known: dict[Hashable, Machine] = dict(up)
+    found: list[Event] = []
+    for i in sorted(range(len(events)), key=lambda i: events[i].time or 0.0):
+        event = events[i]
+        if not isinstance(event, _CHANGES):
+            raise error(i, f"a machine's event expected, got {quoted(event)}")
+        name, added = event.id, isinstance(event, MachineAdded)
+        if (name in up) is added:
+            there = "is there already" if added else "is not there"
+            raise error(i, f"machine {quoted(name)} {there} at {event.time:g} s")
+        if isinstance(event, MachineAdded):
+            old = known.get(name)
+            if old is not None and not len(event.capacity):
+                given = {key: getattr(event, key) or getattr(old, key) for key in _PROPERTIES}
+                event = replace(event, **given)
+            up[name] = known[name] = Machine(name, *(getattr(event, key) for key in _PROPERTIES))
+        elif isinstance(event, MachineUpdated):
+            given = {key: value for key in _PROPERTIES if (value := getattr(event, key)) is not None}
+            up[name] = known[name] = replace(up[name], **given)
+        elif not isinstance(event, MachineDrained):
+            del up[name]
+        found.append(event)
+    return found

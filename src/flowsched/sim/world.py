@@ -40,8 +40,6 @@ try:
 except ImportError as missing:  # pragma: no cover
     raise ImportError("the simulator needs SimPy: pip install 'flowsched[sim]'", name="simpy") from missing
 
-__all__ = ["COMPLETED", "NOT_ARRIVED", "RUNNING", "WAITING", "TaskState", "World"]
-
 NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
 _STATES = ("not arrived", "waiting", "running", "completed")
 

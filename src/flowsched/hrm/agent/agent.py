@@ -48,8 +48,6 @@ from flowsched.hrm.units import ResourceUnit
 if TYPE_CHECKING:
     from flowsched.hrm.state.negotiator import Negotiator
 
-__all__ = ["Agent"]
-
 
 class Agent:
     """Runs containers on the units of one machine.

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from flowsched.boundary import control_groups
 from flowsched.exceptions import InputError
-from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.hrm.agent.custody import FolderLock
 from flowsched.hrm.units import ResourceUnit
-
-__all__ = ["Cgroups"]
 
 
 class Cgroups:

@@ -11,8 +11,6 @@ from flowsched.boundary.validate import ordered
 from flowsched.exceptions import InputError, StoreError
 from flowsched.hrm.agent.processes import Entry
 
-__all__ = ["NOT_STARTED", "Ended", "Prepared", "checked", "command_of", "prepared"]
-
 NOT_STARTED: Final = 127
 """Exit status of a container that could not be started, as in a shell."""
 

@@ -23,8 +23,6 @@ from flowsched.hrm.agent.custody import Custody
 from flowsched.hrm.agent.processes import Family, Held, end, hold, signal_group
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["Launcher"]
-
 
 @dataclass(slots=True)
 class _Started:

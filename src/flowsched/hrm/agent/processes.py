@@ -28,8 +28,6 @@ from uuid import uuid4
 
 from flowsched.exceptions import TimeLimitError
 
-__all__ = ["TOKEN", "Entry", "Family", "Held", "boot_id", "end", "hold", "signal_group", "signal_session", "start_time"]
-
 TOKEN = "FLOWSCHED_CONTAINER"
 """Environment variable that marks the processes of a container."""
 

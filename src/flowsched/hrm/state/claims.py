@@ -10,8 +10,6 @@ from typing import Literal
 from flowsched.exceptions import FlowschedError
 from flowsched.hrm.units import Amounts
 
-__all__ = ["Claim", "ExpiredError", "Granted", "JobState", "Lost", "Refusal", "Report", "Status", "UnitState"]
-
 
 class ExpiredError(FlowschedError):
     """A scheduler has sent no heartbeat for too long, and has lost what it had claimed."""
@@ -144,8 +142,3 @@ class JobState:
     open: int
     held: int
     done: int
-
-    @property
-    def tasks_per_stage(self) -> int:
-        """Tasks of each stage, rounded up."""
-        return math.ceil(self.tasks / self.stages)

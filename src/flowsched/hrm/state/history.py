@@ -18,8 +18,6 @@ from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.state.schema import HT, JS
 from flowsched.hrm.state.store import Store, among, packed
 
-__all__ = ["History"]
-
 
 class History:
     """Moving means by name.

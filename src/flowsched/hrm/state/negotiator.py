@@ -14,35 +14,58 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 import sqlalchemy as sa
 
 from flowsched._guard import Exclusive, interruptible
 from flowsched.boundary.validate import mapping, number, ordered, whole
-from flowsched.exceptions import InputError
+from flowsched.exceptions import DuplicateIdError, InputError, StoreError
 from flowsched.hrm.clocks import Clock, Forward, Steady
-from flowsched.hrm.containers import Container
+from flowsched.hrm.containers import Container, Trigger
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.ids import names
+from flowsched.hrm.rebalancing import Elastic
 from flowsched.hrm.run_times import RunTimes
-from flowsched.hrm.state import ownership, queries
-from flowsched.hrm.state.administration import MOST_INTEGER, Administration
 from flowsched.hrm.state.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
-from flowsched.hrm.state.heartbeats import MachineHeartbeats
+from flowsched.hrm.state.heartbeats import MachineHeartbeats, SchedulerHeartbeats, lost_machine, lost_scheduler
 from flowsched.hrm.state.history import History
-from flowsched.hrm.state.liveness import SchedulerHeartbeats, lost_machine, lost_scheduler
-from flowsched.hrm.state.locks import Leases
+from flowsched.hrm.state.locks import Leases, Pessimistic, Place
 from flowsched.hrm.state.optimistic import FairShares, Optimistic
-from flowsched.hrm.state.pessimistic import Pessimistic, Place
-from flowsched.hrm.state.store import Store
-from flowsched.hrm.state.unit_rows import OvertakenError
+from flowsched.hrm.state.queue_manager import (
+    change_units,
+    checked_containers,
+    delete_units,
+    insert_tasks,
+    insert_units,
+    resize,
+    rows_of_units,
+)
+from flowsched.hrm.state.schema import JS, RS, RT
+from flowsched.hrm.state.store import Store, among, packed
+from flowsched.hrm.state.unit_rows import OvertakenError, container_of, state_of
+from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["Negotiator"]
+_T = TypeVar("_T")
+
+_UNLIMITED = 1 << 40
+
+MOST_INTEGER = 2**31 - 1
+"""Largest number of a column INTEGER of PostgreSQL, and so of every store."""
 
 
-class Negotiator(Administration):
+_FREE = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
+_GONE = -1
+"""Version of a unit that was deleted."""
+
+_UNITS = sa.select(RS).order_by(RS.c.ru_id)
+
+_VERSIONS = sa.select(RS.c.ru_id, RS.c.version)
+
+
+class Negotiator:
     """The protocol on a `Store`.  Any number of negotiators, in any threads and processes, may work on the same state.
 
     Parameters
@@ -51,7 +74,7 @@ class Negotiator(Administration):
         By default one in this process.
     ttl : float
         Seconds without a heartbeat after which a scheduler or a lock counts as lost; up to an eighth less for a
-        scheduler or a machine, because not every heartbeat is written (see `liveness`).  The negotiator that declares it
+        scheduler or a machine, because not every heartbeat is written (see `heartbeats`).  The negotiator that declares it
         lost must have watched for so long: call `expire` regularly, on one that lives.
     machine_ttl : float, optional
         The same for machines; by default `ttl`.
@@ -117,6 +140,158 @@ class Negotiator(Administration):
             self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own, history
         )
 
+    # -- units, schedulers and jobs that join, change and leave ----------------------------------------------------------
+
+    def add_units(self, units: Iterable[ResourceUnit], *, length: int = 0, most: int | None = None) -> None:
+        """Add units; their machines count as alive from now.
+
+        Parameters
+        ----------
+        length : int
+            Places in the batch queue of each.
+        most : int, optional
+            Containers that each runs at once.
+        """
+        whole("length", length, 0, _UNLIMITED)
+        now, places = self._now(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
+        rows = rows_of_units(units, length, places, now)
+
+        def work(db: sa.Connection) -> None:
+            fresh[:] = insert_units(self.store, db, rows, now)
+
+        fresh: list[str] = []
+        with self._calls, interruptible(), self.store.named("Negotiator.add_units"):
+            begin = self._machines.beats.monotonic()
+            self._insert(work, "add_units: a unit of that id is already there")
+            for machine in fresh:
+                self._machines.beats.note(machine, 0, begin)
+
+    def set_units(self, units: Iterable[str], *, length: int | None = None, most: int | None = None) -> list[str]:
+        """Set attributes of units' queues; return the tasks that start thereby.
+
+        Nothing that runs or waits beyond a smaller number is taken back.
+
+        Parameters
+        ----------
+        length, most : int, optional
+            As of `add_units`; None leaves it.
+
+        Raises
+        ------
+        UnknownIdError
+            There is no such unit; nothing was changed.
+        """
+        given = names("units", units)
+        if length is not None:
+            whole("length", length, 0, _UNLIMITED)
+        if most is not None:
+            whole("most", most, 1, _UNLIMITED)
+        now = self._now()
+        with self._calls, interruptible(), self.store.named("Negotiator.set_units"):
+            return self.store.transact(lambda db: change_units(self.store, db, given, length, most, now))
+
+    def remove_units(self, units: Iterable[str]) -> list[str]:
+        """Delete units with their queues; return their tasks, which are open again.
+
+        Tasks that a machine runs there are stale at its next heartbeat.
+
+        Raises
+        ------
+        UnknownIdError
+            There is no such unit; nothing was changed.
+        """
+        given, now = names("units", units), self._now()
+        with self._calls, interruptible(), self.store.named("Negotiator.remove_units"):
+            return self.store.transact(lambda db: delete_units(self.store, db, given, now))
+
+    def add_scheduler(self, name: str) -> None:
+        """Add a scheduler, or let it come back; its claims from before it was lost are open again."""
+        name = name_of("scheduler", name)
+        with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
+            self._schedulers.join(name)
+
+    def submit(
+        self,
+        job: str,
+        containers: Sequence[Container],
+        *,
+        scheduler: str | None = None,
+        stages: int = 1,
+        trigger: Trigger | None = None,
+        name: str | None = None,
+        work: str | None = None,
+    ) -> None:
+        """Add a job, or more tasks of a known job.
+
+        Parameters
+        ----------
+        containers : sequence of Container
+            All batch or all stream.
+        scheduler : str, optional
+            Owner of the job; None leaves it to the first one that calls `adopt`.
+        trigger : {"once", "window", "continuous"}, optional
+            The trigger of the job, from which its kind is sensed (see `sense`); by default the containers tell it.
+        name : str, optional
+            The name under which the job recurs, for the history of run times; by default its id.
+        work : str, optional
+            What agents run for each task, see `flowsched.hrm.state.work`.
+
+        Raises
+        ------
+        InputError, DuplicateIdError
+            The containers are of both kinds, or one is already there.
+        """
+        job = name_of("job", job)
+        owner = None if scheduler is None else name_of("scheduler", scheduler)
+        title = job if name is None else name_of("name", name)
+        containers = checked_containers(job, containers, trigger)
+        whole(f"job {job!r}: stages", stages, 1, MOST_INTEGER)
+        now = self._now()
+
+        def insert(db: sa.Connection) -> None:
+            insert_tasks(db, job, self._history.expect(db, title, containers), owner, stages, now, name, work)
+
+        with self._calls, interruptible(), self.store.named("Negotiator.submit"):
+            self._insert(
+                insert, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there"
+            )
+
+    def resize(self, job: str, load: float, elastic: Elastic) -> tuple[list[str], list[str]]:
+        """Let a stream job grow or shrink by its load.
+
+        Parameters
+        ----------
+        load : float
+            Time that a micro-batch takes, divided by the time between two of them.
+        elastic : Elastic
+
+        Returns
+        -------
+        opened, ended : list of str
+            New containers like the job's others, which its scheduler places by `stream`, all or none; and containers that
+            are not needed any more: they are stale at their machines' next heartbeats.
+
+        Raises
+        ------
+        UnknownIdError
+            There is no such stream job, or all its containers have ended.
+        """
+        name_of("job", job)
+        if not isinstance(elastic, Elastic):
+            raise InputError(f"elastic: an Elastic expected, got {elastic!r}")
+        now = self._now()
+
+        def work(db: sa.Connection) -> tuple[list[str], list[str]]:
+            more, ended = resize(self.store, db, job, load, elastic, now)
+            for container in more:
+                name_of("container", container.id)
+            if more:
+                insert_tasks(db, job, more, None, 1, now)
+            return [str(container.id) for container in more], ended
+
+        with self._calls, interruptible(), self.store.named("Negotiator.resize"):
+            return self._insert(work, f"job {job!r}: a task with the id of a new one is already there")
+
     # -- queries ------------------------------------------------------------------------------------------------
 
     def units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
@@ -131,25 +306,51 @@ class Negotiator(Administration):
         if known is not None:
             mapping("known", known)
         with self._calls, interruptible(), self.store.named("Negotiator.units"):
-            return queries.units(self.store, self._now(), known)
+            return self._units(known)
+
+    def _units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
+        """Return units by id, then those that were deleted, as lost ones."""
+        now = self._now()
+        if known is None:
+            return [state_of(row, now) for row in self.store.look(_UNITS)]
+        versions = {row.ru_id: row.version for row in self.store.look(_VERSIONS)}
+        changed = [unit for unit, version in versions.items() if known.get(unit) != version]
+        gone = [_gone(unit) for unit in sorted(known.keys() - versions.keys()) if known[unit] != _GONE]
+        if not changed:
+            return gone
+        query = _UNITS.where(among(self.store.dialect, RS.c.ru_id))
+        return [state_of(row, now) for row in self.store.look(query, ids=packed(changed))] + gone
 
     def jobs(self, scheduler: str | None = None) -> list[JobState]:
         """Return jobs with tasks that are not done, of one scheduler or all; oldest first."""
         owner = None if scheduler is None else name_of("scheduler", scheduler)
         with self._calls, interruptible(), self.store.named("Negotiator.jobs"):
-            return queries.jobs(self.store, owner)
+            query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
+            if owner is not None:
+                query = query.where(JS.c.scheduler == owner)
+            return [
+                JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done)
+                for r in self.store.look(query)
+            ]
 
     def tasks(self, job: str, *statuses: Status) -> list[Container]:
         """Return the tasks of a job in these states (default: OPEN), in the order of their ids."""
         name_of("job", job)
         with self._calls, interruptible(), self.store.named("Negotiator.tasks"):
-            return queries.tasks(self.store, job, statuses or (Status.OPEN,))
+            return self._tasks(job, statuses or (Status.OPEN,))
+
+    def _tasks(self, job: str, statuses: Sequence[Status]) -> list[Container]:
+        where = [RT.c.job_id == job, RT.c.status.in_(statuses)]
+        return [container_of(row) for row in self.store.look(sa.select(RT).where(*where).order_by(RT.c.task_id))]
 
     def on_machine(self, machine: str) -> list[tuple[str, Container]]:
         """Return unit and container of all tasks that were launched on a machine; running ones first."""
         name_of("machine", machine)
         with self._calls, interruptible(), self.store.named("Negotiator.on_machine"):
-            return queries.on_machine(self.store, machine)
+            launched = sa.select(RT).join(RS, RS.c.ru_id == RT.c.queue_id)
+            found = self.store.look(launched.where(RS.c.machine_id == machine, RT.c.launched == 1))
+            rows = sorted(found, key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
+            return [(row.queue_id, container_of(row)) for row in rows]
 
     def adopt(self, scheduler: str, most: int = 1 << 20, kinds: Sequence[str] = ("batch", "stream")) -> list[str]:
         """Take over jobs of these kinds without a scheduler; return their ids."""
@@ -157,14 +358,18 @@ class Negotiator(Administration):
         name_of("scheduler", scheduler)
         kinds = names("kinds", kinds)
         whole("most", most, 0, MOST_INTEGER)
+        of_kinds = _FREE.where(JS.c.kind.in_(kinds))
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
-            return ownership.adopt(self.store, db, scheduler, most, kinds)
+            free = of_kinds.order_by(JS.c.job_id).limit(most)
+            found = list(db.execute(self.store.lock_rows(free, skip=True)).scalars())
+            db.execute(sa.update(JS).where(JS.c.job_id.in_(found)).values(scheduler=scheduler))
+            return found
 
         with self._calls, interruptible(), self.store.named("Negotiator.adopt"):
             self._schedulers.hear(scheduler)
-            return self.store.transact(work) if ownership.has_free_jobs(self.store, kinds) else []
+            return self.store.transact(work) if self.store.look(of_kinds.limit(1)) else []
 
     # -- batch: optimistic --------------------------------------------------------------------------------------
 
@@ -224,7 +429,16 @@ class Negotiator(Administration):
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
-            return ownership.launch(self.store, db, scheduler, given)
+            chosen = among(self.store.dialect, RT.c.task_id)
+            ready = sa.select(RT.c.task_id).where(
+                chosen, RT.c.scheduler == scheduler, RT.c.queue_id.is_not(None), RT.c.launched == 0
+            )
+            # In the order of their ids, in which all transactions take rows.
+            found = list(
+                db.execute(self.store.lock_rows(ready.order_by(RT.c.task_id)), {"ids": packed(given)}).scalars()
+            )
+            db.execute(sa.update(RT).where(chosen).values(launched=1), {"ids": packed(found)})
+            return found
 
         with self._calls, interruptible(), self.store.named("Negotiator.launch"):
             return self.store.transact(work)
@@ -257,8 +471,8 @@ class Negotiator(Administration):
             self.store.named("Negotiator.stream"),
             self.leases.hold("stream", scheduler, timeout) as lease,
         ):
-            tasks = queries.tasks(self.store, job, (Status.OPEN,))
-            where = place(tasks, queries.units(self.store, self._now())) if tasks else {}
+            tasks = self._tasks(job, (Status.OPEN,))
+            where = place(tasks, self._units()) if tasks else {}
             for unit in () if where is None else mapping("place", where).values():
                 name_of("place: unit", unit)
             return self._pessimistic.claim(scheduler, tasks, where, lease)
@@ -354,3 +568,20 @@ class Negotiator(Administration):
                     work = partial(give_up, self.store, name=name_of("name", name), count=row.beats, now=self._now())
                     opened += self.store.transact(work)
         return opened
+
+    def _insert(self, work: Callable[[sa.Connection], _T], message: str) -> _T:
+        try:
+            return self.store.transact(work)
+        except StoreError as error:
+            if isinstance(error.__cause__, sa.exc.IntegrityError):
+                raise DuplicateIdError(message) from None
+            raise
+
+    def _now(self) -> float:
+        return number("clock", self.clock())
+
+
+def _gone(unit: str) -> UnitState:
+    """Return the state of a unit that was deleted."""
+    nothing = (0, 0, 0, 0)
+    return UnitState(unit, "", nothing, nothing, nothing, 0, alive=False, version=_GONE)

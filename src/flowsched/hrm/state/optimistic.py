@@ -15,8 +15,6 @@ from flowsched.hrm.state.schema import JS, LK, RS, RT, SC, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.state.unit_rows import UnitRows, count_jobs, take
 
-__all__ = ["FairShares", "Optimistic"]
-
 _Size = tuple[int, int, int]
 """Cores, memory and GPU memory of a container."""
 

@@ -26,8 +26,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["ADDED", "AMOUNT_NAMES", "HT", "JS", "LK", "LQ", "MS", "RS", "RT", "SC", "SHARED", "TABLES", "UNITS_CHANGED"]
-
 TABLES = sa.MetaData()
 
 AMOUNT_NAMES = ("vcore", "mem", "gmem", "places")
@@ -111,10 +109,7 @@ JS = sa.Table(
 """Jobs: scheduler, counts of their tasks by state, the name under which they recur (null: the job's id), and what runs."""
 
 HT = sa.Table(
-    "hrm_ht",
-    TABLES,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("seconds", sa.Float, nullable=False),
+    "hrm_ht", TABLES, sa.Column("name", sa.String, primary_key=True), sa.Column("seconds", sa.Float, nullable=False)
 )
 """History: moving mean of the run times by name of the job."""
 
@@ -128,10 +123,7 @@ SC = _heard_of("hrm_sc", "scheduler")
 """Schedulers and their heartbeats."""
 
 LK = sa.Table(
-    "hrm_lk",
-    TABLES,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("next", sa.BigInteger, nullable=False),
+    "hrm_lk", TABLES, sa.Column("name", sa.String, primary_key=True), sa.Column("next", sa.BigInteger, nullable=False)
 )
 """Counters: the lock's ticket machine, and the changes of units."""
 

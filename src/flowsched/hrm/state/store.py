@@ -28,13 +28,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from flowsched.boundary import private
-from flowsched.boundary.addresses import masked
-from flowsched.boundary.validate import number, quoted
+from flowsched.boundary.validate import masked, number, quoted
 from flowsched.exceptions import ConcurrentUseError, FlowschedError, InputError, StoreError
 from flowsched.hrm.address import address
 from flowsched.hrm.state.schema import ADDED, LK, TABLES, UNITS_CHANGED
-
-__all__ = ["Store", "among", "given", "packed"]
 
 T = TypeVar("T")
 

@@ -21,8 +21,6 @@ from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, RS, RT, SHARED
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["OvertakenError", "UnitRows", "container_of", "count_jobs", "state_of", "take"]
-
 
 def container_of(row: Any) -> Container:
     """Return the container of a row of RT."""

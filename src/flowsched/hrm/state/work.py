@@ -21,8 +21,6 @@ from flowsched.hrm.state.claims import Status
 from flowsched.hrm.state.schema import JS, RS, RT
 from flowsched.hrm.state.store import Store
 
-__all__ = ["Commands", "jobs", "tasks", "units", "work"]
-
 
 def work(line: Sequence[str] | str, environment: Mapping[str, str], directory: str = "") -> str:
     """Return a command for `Negotiator.submit`: a line for the shell, or program and arguments."""

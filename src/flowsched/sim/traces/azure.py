@@ -15,8 +15,6 @@ from flowsched.sim.tables import Row, named_rows
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import Arrival, Trace
 
-__all__ = ["AZURE"]
-
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 CONTEXT_RATE, GENERATED_RATE = 8000.0, 20.0

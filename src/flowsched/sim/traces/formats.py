@@ -18,8 +18,6 @@ from flowsched.cluster.model import Machine
 from flowsched.sim.tables import LIMIT, head
 from flowsched.sim.workload import QOS_PRIORITY, Trace
 
-__all__ = ["TraceFormat", "TraceOptions", "TraceSource"]
-
 
 @dataclass(frozen=True)
 class TraceSource:

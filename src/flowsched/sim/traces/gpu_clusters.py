@@ -23,8 +23,6 @@ from flowsched.sim.tables import Row, cells_of, head, json_records, plain_or_gzi
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import LATEST, Arrival, Trace
 
-__all__ = ["GAVEL", "PAI", "PHILLY"]
-
 MOST_TASKS = 2**20
 """Most tasks of a job that a cell of a trace may ask for."""
 

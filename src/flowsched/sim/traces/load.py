@@ -13,16 +13,13 @@ from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.tables import LIMIT, is_json, json_records
 from flowsched.sim.traces.azure import AZURE
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
-from flowsched.sim.traces.google2011 import GOOGLE_2011
-from flowsched.sim.traces.google2019 import GOOGLE_2019
+from flowsched.sim.traces.google import GOOGLE_2011, GOOGLE_2019
 from flowsched.sim.traces.gpu_clusters import GAVEL, PAI, PHILLY
 from flowsched.sim.traces.machines import read_machines
 from flowsched.sim.traces.openb import OPENB
 from flowsched.sim.traces.swf import SWF
 from flowsched.sim.traces.table import CSV, JSONL
 from flowsched.sim.workload import QOS_PRIORITY, Workload
-
-__all__ = ["TRACE_FORMATS", "load_trace", "recognised"]
 
 TRACE_FORMATS: dict[str, TraceFormat] = {
     known.name: known for known in (OPENB, GOOGLE_2011, GOOGLE_2019, PHILLY, PAI, AZURE, JSONL, CSV, GAVEL, SWF)

@@ -14,8 +14,6 @@ from flowsched.sim.tables import LIMIT, Row, named_rows, plain_or_gzipped
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import Arrival, Trace
 
-__all__ = ["NODES", "NODE_COLUMNS", "OPENB", "PODS", "read_nodes"]
-
 NODES = "openb_node_list_all_node.csv"
 """File of the machines."""
 

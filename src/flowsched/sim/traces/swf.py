@@ -16,8 +16,6 @@ from flowsched.sim.tables import Row, text_lines
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import LATEST, Arrival, Trace
 
-__all__ = ["SWF"]
-
 COLUMNS = (
     "job", "submit", "wait", "run", "allocated_processors", "average_cpu", "used_memory", "requested_processors",
     "requested_time", "requested_memory", "status", "user", "group", "executable", "queue", "partition",

@@ -19,8 +19,6 @@ from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.rebalancing import Elastic
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["read_micro_batches", "stacked_latencies", "unstacked_latencies"]
-
 Floats = NDArray[np.float64]
 
 

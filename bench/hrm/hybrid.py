@@ -27,8 +27,6 @@ from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.units import ResourceUnit
 from flowsched.sim.clock import Clock
 
-__all__ = ["BatchJob", "HybridMetrics", "HybridSimulation"]
-
 Floats = NDArray[np.float64]
 
 
