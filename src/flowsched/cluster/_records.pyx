@@ -25,6 +25,8 @@ cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
+from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, fs_fetch
+
 from collections import namedtuple
 from math import inf
 
@@ -34,33 +36,23 @@ from flowsched.cluster.model import Machine
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
-include "../_columns.pxi"
-
 cdef extern from "Python.h":
     int Py_tp_descr_set
     void PyObject_GC_UnTrack(void* it)
     void* PyType_GetSlot(type of, int slot)
     object PyType_GenericAlloc(type of, Py_ssize_t count)
 
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #define fs_fetch(p) ((void)(p))
-    #else
-    #define fs_fetch(p) __builtin_prefetch(p, 1)
-    #endif
-    """
-    void fs_fetch(const void* p) noexcept nogil         # it will be written soon
-
 cdef enum:
     PLACE = 0
     JOB = 1
 
-cdef enum:              # bits of `flowsched.cluster.limits`
-    SLOTS = 4
-    RESOURCE = 16       # << d
 
-cdef int64_t MICRO = 1000000
+cdef class RunningTasksColumns:
+    """Columns of `RunningTasks`."""
+
+    cdef public int64_t[::1] row, class_id, turn
+    cdef public double[::1] since, end
+
 
 Placement = namedtuple("Placement", "row devices since", module=__name__)
 Placement.__doc__ = "Row and devices of a running task, and the time of its start."
@@ -150,12 +142,12 @@ cdef class TaskRecord:
         cdef list ids = [], groups = [], since = [], devices = [], began = [], gone = [], preempted = [], durations = []
         cdef Py_ssize_t i = 0
         numbers = empty((4, len(tasks)), int64)
-        cdef int64_t* at = <int64_t*> <size_t> numbers.ctypes.data
+        cdef int64_t[:, ::1] at = numbers
         cdef Py_ssize_t count = len(tasks)
         for task in tasks:
             if i == count:
                 break
-            at[i], at[count + i], at[2 * count + i], at[3 * count + i] = task.index, task.turn, task.row, task.run
+            at[0, i], at[1, i], at[2, i], at[3, i] = task.index, task.turn, task.row, task.run
             i += 1
             ids.append(task.id)
             groups.append(task.group)
@@ -672,48 +664,41 @@ cdef int64_t span(list tasks) except -1:
     return most
 
 
-cdef const int64_t *columns_for(running, list tasks, bint grow) except NULL:
+cdef RunningTasksColumns columns_for(running, list tasks, bint grow):
     """The columns of `RunningTasks`, which have a place for each of the tasks."""
     cdef int64_t need = span(tasks)
-    cdef const int64_t *at = columns(running)
-    if need > at[T_TASKS]:
+    cdef RunningTasksColumns at = running.typed
+    if need > at.row.shape[0]:
         if not grow:
             raise IndexError("a task has no place")
         running.grow(tasks=need)
-        at = columns(running)
+        at = running.typed
     return at
 
 
-cdef int run(running, const int64_t *at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
+cdef int run(running, RunningTasksColumns at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
     """Let tasks run, each on these devices."""
-    cdef int64_t* rows = <int64_t*> <size_t> at[T_ROW]
-    cdef int64_t* classes = <int64_t*> <size_t> at[T_CLASS_ID]
-    cdef int64_t* turns = <int64_t*> <size_t> at[T_TURN]
-    cdef double* begun = <double*> <size_t> at[T_SINCE]
-    cdef double* ends = <double*> <size_t> at[T_END]
     cdef double now = since, end
     cdef TaskRecord task
     cdef int64_t estimated = 0
     for task in tasks:
         end = INFINITY if task.duration is highest else now + <double> task.duration
         task.row, task.devices, task.began = row, devices, since
-        rows[task.index], classes[task.index], turns[task.index] = row, class_id, task.turn
-        begun[task.index], ends[task.index] = now, end
+        at.row[task.index], at.class_id[task.index], at.turn[task.index] = row, class_id, task.turn
+        at.since[task.index], at.end[task.index] = now, end
         estimated += end < INFINITY
     if estimated:
         running.estimated += estimated
     return 0
 
 
-cdef int run_no_more(running, const int64_t *at, list tasks) except -1:
+cdef int run_no_more(running, RunningTasksColumns at, list tasks) except -1:
     """Let tasks run no more."""
-    cdef int64_t* rows = <int64_t*> <size_t> at[T_ROW]
-    cdef double* ends = <double*> <size_t> at[T_END]
     cdef TaskRecord task
     cdef int64_t estimated = 0
     for task in tasks:
-        task.row = rows[task.index] = -1
-        estimated += ends[task.index] < INFINITY
+        task.row = at.row[task.index] = -1
+        estimated += at.end[task.index] < INFINITY
     if estimated:
         running.estimated -= estimated
     return 0
@@ -726,47 +711,34 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
 
 
 cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
-    cdef const int64_t* at = columns(inventory)
-    cdef int64_t* free = <int64_t*> <size_t> at[I_FREE]
-    cdef int64_t* device = <int64_t*> <size_t> at[I_DEVICES]
-    cdef int64_t* running = <int64_t*> <size_t> at[I_RUNNING]
-    cdef int64_t* running_at = <int64_t*> <size_t> at[I_RUNNING_AT]
-    cdef int64_t* version = <int64_t*> <size_t> at[I_VERSION]
-    cdef const int64_t* demand = <const int64_t*> <size_t> at[I_DEMAND]
-    cdef const int64_t* level = <const int64_t*> <size_t> at[I_LEVEL]
-    cdef const int64_t* slots = <const int64_t*> <size_t> at[I_SLOTS]
-    cdef uint32_t* over = <uint32_t*> <size_t> at[I_OVER]
-    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], levels = at[I_LEVELS]
-    cdef int64_t g = at[I_DEVICE], width
+    cdef InventoryColumns at = inventory.typed
+    cdef int64_t resources = at.free.shape[1], g = inventory.suitability.device, first, width
     cdef int64_t share = 0, d, i, clock = inventory.clock + 1
     cdef bint lacking = False
     cdef list totals = inventory._running_by_level, log = inventory._log
-    if not (0 <= row < rows and 0 <= class_id < classes):
+    if not (0 <= row < at.free.shape[0] and 0 <= class_id < at.demand.shape[0]):
         raise IndexError(f"no machine {row}, or no class {class_id}")
-    demand += class_id * resources
-    free += row * resources
-    device += (<const int64_t*> <size_t> at[I_FIRST_DEVICE])[row]
-    width = (<const int64_t*> <size_t> at[I_NUM_DEVICES])[row]
-    d = level[class_id]
-    if not 0 <= d < min(levels, len(totals)):
+    first, width = at.first_device[row], at.num_devices[row]
+    d = at.level[class_id]
+    if not 0 <= d < min(at.running_at.shape[1], len(totals)):
         raise IndexError(f"no level {d}")
     for one in devices:
         if not 0 <= <int64_t> one < width:
             raise IndexError(f"no device {one}")
-    running[row] += count
-    running_at[row * levels + d] += count
+    at.running[row] += count
+    at.running_at[row, d] += count
     totals[d] += count
     for d in range(resources):
-        free[d] -= count * demand[d]
-        lacking |= free[d] < 0
+        at.free[row, d] -= count * at.demand[class_id, d]
+        lacking |= at.free[row, d] < 0
     if devices:
-        share = min(demand[g], MICRO) if 0 <= g < resources else 0
+        share = min(at.demand[class_id, g], MICRO) if 0 <= g < resources else 0
         for one in devices:
-            i = one
-            device[i] -= count * share
-            lacking |= device[i] < 0
-    inventory.clock = version[row] = clock
-    if lacking or over[row] or running[row] > slots[row]:
+            i = first + <int64_t> one
+            at.devices[i] -= count * share
+            lacking |= at.devices[i] < 0
+    inventory.clock = at.version[row] = clock
+    if lacking or at.over[row] or at.running[row] > at.slots[row]:
         note_over(inventory, at, row)
     log.append(row)
     if len(log) > <int64_t> inventory._log_most:
@@ -779,40 +751,36 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
     return 0
 
 
-cdef uint32_t bits_over(inventory, const int64_t *at, int64_t row) except? 0:
+cdef uint32_t bits_over(inventory, InventoryColumns at, int64_t row) except? 0:
     """The bits of what the tasks of a machine take more of than it has; what a rule decides on is none of them."""
-    cdef const int64_t* free = <const int64_t*> <size_t> at[I_FREE]
-    cdef const int64_t* device = <const int64_t*> <size_t> at[I_DEVICES]
-    cdef int64_t resources = at[I_RESOURCES], g = at[I_DEVICE], d
+    cdef int64_t g = inventory.suitability.device, d
     cdef bint ruled = inventory.rule is not None
     cdef uint32_t bits = 0
-    if not 0 <= row < at[I_ROWS]:
+    if not 0 <= row < at.free.shape[0]:
         raise IndexError(f"no machine {row}")
-    if (<const int64_t*> <size_t> at[I_RUNNING])[row] > (<const int64_t*> <size_t> at[I_SLOTS])[row]:
+    if at.running[row] > at.slots[row]:
         bits |= SLOTS
-    for d in range(resources):
-        if free[row * resources + d] < 0 and (d == g or not ruled):
+    for d in range(at.free.shape[1]):
+        if at.free[row, d] < 0 and (d == g or not ruled):
             bits |= <uint32_t> RESOURCE << d
-    device += (<const int64_t*> <size_t> at[I_FIRST_DEVICE])[row]
-    for d in range((<const int64_t*> <size_t> at[I_NUM_DEVICES])[row]):
-        if device[d] < 0:
+    for d in range(at.first_device[row], at.first_device[row] + at.num_devices[row]):
+        if at.devices[d] < 0:
             bits |= <uint32_t> RESOURCE << g
     return bits
 
 
-cdef int note_over(inventory, const int64_t *at, int64_t row) except -1:
+cdef int note_over(inventory, InventoryColumns at, int64_t row) except -1:
     """Bring `Inventory.over` of a machine up to date; the slots of the network depend on whether it is 0."""
-    cdef uint32_t* over = <uint32_t*> <size_t> at[I_OVER]
     cdef uint32_t bits = bits_over(inventory, at, row)
-    if bits != over[row]:
-        over[row] = bits
+    if bits != at.over[row]:
+        at.over[row] = bits
         inventory.arranged = inventory.clock
     return 0
 
 
 def over_capacity(inventory, int64_t row, /):
     # Return the bits (see `flowsched.cluster.limits`) of what the tasks of a machine take more of than it has.
-    return bits_over(inventory, columns(inventory), row)
+    return bits_over(inventory, inventory.typed, row)
 
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
@@ -821,40 +789,33 @@ def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
 
 
 cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) except -1:
-    cdef const int64_t* at = columns(inventory)
-    cdef const int64_t* free = <const int64_t*> <size_t> at[I_FREE]
-    cdef const int64_t* running = <const int64_t*> <size_t> at[I_RUNNING]
-    cdef const int64_t* demand = <const int64_t*> <size_t> at[I_DEMAND]
-    cdef const int64_t* slots = <const int64_t*> <size_t> at[I_SLOTS]
-    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], g = at[I_DEVICE], d, count
-    if not (0 <= row < rows and 0 <= class_id < classes):
+    cdef InventoryColumns at = inventory.typed
+    cdef int64_t resources = at.free.shape[1], g = inventory.suitability.device, d, count, need, free
+    if not (0 <= row < at.free.shape[0] and 0 <= class_id < at.demand.shape[0]):
         raise IndexError(f"no machine {row}, or no class {class_id}")
-    demand += class_id * resources
-    free += row * resources
-    if 0 <= g < resources and demand[g] or (<const uint32_t*> <size_t> at[I_OVER])[row]:
+    if 0 <= g < resources and at.demand[class_id, g] or at.over[row]:
         return 0
-    count = min(slots[row] - running[row], most)
+    count = min(at.slots[row] - at.running[row], most)
     if inventory.rule is None:
         for d in range(resources):
-            if demand[d] > 0:
-                count = min(count, free[d] // demand[d] if free[d] > 0 else 0)
+            need, free = at.demand[class_id, d], at.free[row, d]
+            if need > 0:
+                count = min(count, free // need if free > 0 else 0)
     return max(count, 0)
 
 
+@cython.boundscheck(False)      # memory is only fetched
 def fetch(inventory, dict tasks not None, ids, /):
     # Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it.
     cdef list found = []
-    cdef const int64_t* at = columns(inventory)
-    cdef char* free = <char*> <size_t> at[I_FREE]
-    cdef char* running = <char*> <size_t> at[I_RUNNING]
-    cdef char* running_at = <char*> <size_t> at[I_RUNNING_AT]
-    cdef char* version = <char*> <size_t> at[I_VERSION]
-    cdef int64_t resources = at[I_RESOURCES], levels = at[I_LEVELS]
+    cdef InventoryColumns at = inventory.typed
+    cdef RunningTasksColumns running = inventory.tasks.typed
+    cdef const int64_t* row = &running.row[0]
+    cdef const double* end = &running.end[0]
+    cdef const int64_t* free = &at.free[0, 0]
+    cdef const int64_t* running_at = &at.running_at[0, 0]
     cdef TaskRecord task
     cdef int which
-    at = columns(inventory.tasks)
-    cdef char* rows = <char*> <size_t> at[T_ROW]
-    cdef char* ends = <char*> <size_t> at[T_END]
     for id in ids:
         one = tasks.get(id)
         if one is not None:
@@ -870,12 +831,12 @@ def fetch(inventory, dict tasks not None, ids, /):
                 fs_fetch(&(<TaskRecord> task.link[which].next).link[which])
             if task.link[which].prev:
                 fs_fetch(&(<TaskRecord> task.link[which].prev).link[which])
-        fs_fetch(rows + 8 * task.index)
-        fs_fetch(ends + 8 * task.index)
-        fs_fetch(free + 8 * task.row * resources)
-        fs_fetch(running + 8 * task.row)
-        fs_fetch(running_at + 8 * task.row * levels)
-        fs_fetch(version + 8 * task.row)
+        fs_fetch(row + task.index)
+        fs_fetch(end + task.index)
+        fs_fetch(free + task.row * at.free.shape[1])
+        fs_fetch(&at.running[task.row])
+        fs_fetch(running_at + task.row * at.running_at.shape[1])
+        fs_fetch(&at.version[task.row])
 
 
 # -- moves in a cluster: `world` is its `Transitions`, and the tasks are of one group -------------------------------------------
@@ -891,7 +852,7 @@ cdef int place(world, list tasks, group, int32_t row, tuple devices, since) exce
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
     cdef object running = inventory.tasks
-    cdef const int64_t* at = columns_for(running, tasks, True)
+    cdef RunningTasksColumns at = columns_for(running, tasks, True)
     take_room(inventory, row, class_id, devices, count)
     append((<MachineRecord?> machines[row]).tasks, tasks)
     run(running, at, tasks, row, class_id, devices, since)
@@ -912,7 +873,7 @@ cdef int displace(world, list tasks) except -1:
     cdef dict on = group.on, machines = world.by_row
     cdef list began
     cdef object running = inventory.tasks
-    cdef const int64_t* at = columns_for(running, tasks, False)
+    cdef RunningTasksColumns at = columns_for(running, tasks, False)
     take_room(inventory, first.row, group.cls.index, first.devices, -len(tasks))
     take_out((<MachineRecord?> machines[row]).tasks, tasks)
     run_no_more(running, at, tasks)

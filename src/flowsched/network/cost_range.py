@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-import flowsched._simple as _simple
+import flowsched._sensitivity as _sensitivity
 from flowsched.exceptions import InputError
 from flowsched.network.problem import FlowProblem
 from flowsched.network.results import INF, Int64Array
@@ -51,4 +51,4 @@ def cost_range(
     half = np.argsort(leaves, kind="stable").astype(np.int32)
     first = np.searchsorted(leaves[half], np.arange(nodes + 1)).astype(np.int32)
     places = np.searchsorted(arcs, chosen).astype(np.int32)
-    return _simple.ranges(first, half, heads, both, potential, places)
+    return _sensitivity.ranges(first, half, heads, both, potential, places)

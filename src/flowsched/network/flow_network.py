@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import flowsched._cs as _cs
-from flowsched._cs import NetworkEdits
 from flowsched._guard import Exclusive
 from flowsched.boundary.frozen import frozen
 from flowsched.exceptions import InfeasibleError, InputError
@@ -28,7 +27,7 @@ from flowsched.network.results import Algorithm, FlowSolution, Int64Array
 from flowsched.network.slack import Slack
 from flowsched.network.state import checked
 
-__all__ = ["FlowNetwork", "NetworkEdits"]
+__all__ = ["FlowNetwork"]
 
 Change = tuple[ArrayLike, ArrayLike]
 """Ids, and values for them."""
