@@ -19,8 +19,6 @@ Loops hold a reference to the record at hand only; methods that return several m
 chain in the meantime.
 """
 
-# The functions say what they do in comments: docstrings would be a thirtieth of the compiled module.
-
 cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -425,7 +423,7 @@ cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before ear
 
 
 def remember(dict before not None, list tasks not None, /):
-    # Note the state of tasks that are not in `before`.
+    """Note the state of tasks that are not in `before`."""
     note_states(before, tasks)
 
 
@@ -442,7 +440,7 @@ cdef int note_states(dict before, list tasks) except -1:
 
 
 def ids_of(groups, /):
-    # Return the ids of the waiting tasks, group by group.
+    """Return the ids of the waiting tasks, group by group."""
     cdef list ids = []
     cdef Chain chain
     cdef void* at
@@ -456,7 +454,7 @@ def ids_of(groups, /):
 
 
 def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None, /):
-    # Return the tasks from `first` on, `most` at most, up to one of another group or in `before`.
+    """Return the tasks from `first` on, `most` at most, up to one of another group or in `before`."""
     cdef list alike = []
     cdef TaskRecord task
     cdef Py_ssize_t i
@@ -473,7 +471,7 @@ def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not
 
 
 def concerned(dict tasks not None, unit, turns, tuple kinds not None, /):
-    # Return the tasks of deltas, each with its delta; or why one of them cannot happen: the task is gone, or has moved on.
+    """Return the tasks of deltas, each with its delta; or why one of them cannot happen: the task is gone, or has moved on."""
     cdef dict records = {}
     cdef TaskRecord record
     place, _ = kinds
@@ -490,7 +488,7 @@ def concerned(dict tasks not None, unit, turns, tuple kinds not None, /):
 
 
 def starts(dict records not None, tuple kinds not None, /):
-    # Return the tasks that start, in their order, their deltas, and the ends of runs: tasks of one group on the same devices of a machine.
+    """Return the tasks that start, in their order, their deltas, and the ends of runs: tasks of one group on the same devices of a machine."""
     cdef list tasks = [], deltas = [], ends = []
     cdef TaskRecord record, first = None
     _, preempt = kinds
@@ -511,7 +509,7 @@ def starts(dict records not None, tuple kinds not None, /):
 
 
 def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /):
-    # Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended.
+    """Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended."""
     cdef list ended = []
     cdef TaskRecord record
     place, preempt = kinds
@@ -527,7 +525,7 @@ def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /
 
 
 def moved(dict before not None, dict machines not None, out, /):
-    # Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order.
+    """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order."""
     cdef dict placements = out.placements, gangs = out.gangs
     cdef list tasks = out.tasks, places = out.machines, devices = out.devices, turns = out.turns, others = []
     cdef list order = list(before)
@@ -564,9 +562,10 @@ def moved(dict before not None, dict machines not None, out, /):
 
 
 def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
-    # Return the deltas of tasks that start, each on its machine (by id) and devices.
-    #
-    # A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    """Return the deltas of tasks that start, each on its machine (by id) and devices.
+
+    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    """
     cdef list made = []
     cdef Py_ssize_t i
     cdef object task_slot = place.task, machine_slot = place.machine, devices_slot = place.devices
@@ -582,7 +581,7 @@ def places(list tasks not None, list machines not None, list devices not None, t
 
 
 def untracked(thing, /):
-    # Return a value that refers to ids and numbers alone, as a record does (C): the collector need not look at it.
+    """Return a value that refers to ids and numbers alone, as a record does (C): the collector need not look at it."""
     PyObject_GC_UnTrack(<void*> thing)
     return thing
 
@@ -592,9 +591,10 @@ def untracked(thing, /):
 # Lengths and indices are checked before any column changes.
 
 def alike(tuple tasks not None, tuple names not None, /):
-    # Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
-    #
-    # Equal is not enough: True == 1.
+    """Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
+
+    Equal is not enough: True == 1.
+    """
     cdef list ends = [], last = [None] * len(names)
     cdef Py_ssize_t i, k
     cdef bint other
@@ -627,7 +627,7 @@ cdef bint same_parts(value, other, int deep) noexcept:
 
 
 def added(list ids not None, group, list indices not None, int64_t turn, since, duration, list by_index not None, /):
-    # Return records of new tasks of a group, with these indices and the turns behind this one; enter them in `by_index`.
+    """Return records of new tasks of a group, with these indices and the turns behind this one; enter them in `by_index`."""
     cdef list records = []
     cdef TaskRecord record
     cdef Py_ssize_t i
@@ -705,8 +705,10 @@ cdef int run_no_more(running, RunningTasksColumns at, list tasks) except -1:
 
 
 def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
-    # Take the room of tasks of a class, each on these devices; with a negative count, give their room back.  IndexError if
-    # the machine, the class or a device is none: nothing has changed then.
+    """Take the room of tasks of a class, each on these devices; with a negative count, give their room back.
+
+    IndexError if the machine, the class or a device is none: nothing has changed then.
+    """
     take_room(inventory, row, class_id, devices, count)
 
 
@@ -779,12 +781,12 @@ cdef int note_over(inventory, InventoryColumns at, int64_t row) except -1:
 
 
 def over_capacity(inventory, int64_t row, /):
-    # Return the bits (see `flowsched.cluster.limits`) of what the tasks of a machine take more of than it has.
+    """Return the bits (see `flowsched.cluster.limits`) of what the tasks of a machine take more of than it has."""
     return bits_over(inventory, inventory.typed, row)
 
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
-    # Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices.
+    """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
     return spare(inventory, row, class_id, most)
 
 
@@ -806,7 +808,7 @@ cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) excep
 
 @cython.boundscheck(False)      # memory is only fetched
 def fetch(inventory, dict tasks not None, ids, /):
-    # Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it.
+    """Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it."""
     cdef list found = []
     cdef InventoryColumns at = inventory.typed
     cdef RunningTasksColumns running = inventory.tasks.typed
@@ -843,7 +845,7 @@ def fetch(inventory, dict tasks not None, ids, /):
 
 
 def settle(world, list tasks not None, int32_t row, tuple devices not None, since, /):
-    # Let tasks run on a machine since then, each on these devices.
+    """Let tasks run on a machine since then, each on these devices."""
     place(world, tasks, (<TaskRecord> tasks[0]).group, row, devices, since)
 
 
@@ -862,7 +864,7 @@ cdef int place(world, list tasks, group, int32_t row, tuple devices, since) exce
 
 
 def unsettle(world, list tasks not None, /):
-    # Let tasks that run together, since one time, run no more.
+    """Let tasks that run together, since one time, run no more."""
     displace(world, tasks)
 
 
@@ -902,7 +904,7 @@ cdef int note(world, cls, group, bint entered) except -1:
 
 
 def enqueue(world, list tasks not None, /):
-    # Let tasks wait, in the order of their turns.
+    """Let tasks wait, in the order of their turns."""
     cdef object group = (<TaskRecord> tasks[0]).group
     wait(world, tasks, group)
     touched(world, group)
@@ -924,7 +926,7 @@ cdef int wait(world, list tasks, group) except -1:
 
 
 def dequeue(world, list tasks not None, /):
-    # Let tasks wait no more.
+    """Let tasks wait no more."""
     cdef object group = (<TaskRecord> tasks[0]).group
     wait_no_more(world, tasks, group)
     touched(world, group)
@@ -946,7 +948,7 @@ cdef int wait_no_more(world, list tasks, group) except -1:
 
 
 def start(world, list tasks not None, int32_t row, tuple devices not None, now, /):
-    # Let waiting tasks run from now on, each on these devices; the caller has checked that they may.
+    """Let waiting tasks run from now on, each on these devices; the caller has checked that they may."""
     begin(world, tasks, row, devices, now)
 
 
@@ -958,7 +960,7 @@ cdef int begin(world, list tasks, int32_t row, tuple devices, now) except -1:
 
 
 def again(world, TaskRecord task not None, now, /):
-    # Let a task wait behind all others since then.
+    """Let a task wait behind all others since then."""
     cdef list tasks = [task]
     renumber(world, tasks)
     task.since = now
@@ -967,9 +969,10 @@ def again(world, TaskRecord task not None, now, /):
 
 
 def restore(world, list tasks not None, list states not None, /):
-    # Take tasks back to earlier states of their own, as if nothing had happened to them since.
-    #
-    # They are together at one place or wait, and were so before.
+    """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+
+    They are together at one place or wait, and were so before.
+    """
     put_back(world, tasks, states)
 
 
@@ -995,7 +998,7 @@ cdef int put_back(world, list tasks, list states) except -1:
 
 
 def undo(dict before not None, world, /):
-    # Take all tasks back to what was noted of them, the last ones first.
+    """Take all tasks back to what was noted of them, the last ones first."""
     cdef list tasks = [], states = []
     cdef TaskRecord task, first = None
     cdef Before state, earlier = None
@@ -1012,10 +1015,11 @@ def undo(dict before not None, world, /):
 
 
 def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
-    # Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
-    #
-    # Their runs are numbered behind this one; the last number is returned.  All is as after a commit that checks: tasks with
-    # devices start one by one, and those of one group on the same devices share one tuple.
+    """Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
+
+    Their runs are numbered behind this one; the last number is returned.  All is as after a commit that checks: tasks with
+    devices start one by one, and those of one group on the same devices share one tuple.
+    """
     cdef dict records = world.machines
     cdef TaskRecord task
     cdef Py_ssize_t i, first = 0, begun = 0, count = min(len(tasks), len(machines), len(devices))
@@ -1034,7 +1038,7 @@ def start_again(world, list tasks not None, list machines not None, list devices
 
 
 def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):
-    # As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true.
+    """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
     start_noted(before, world, tasks, row, devices, now)
 
 
@@ -1047,10 +1051,11 @@ cdef int start_noted(dict before, world, list tasks, int32_t row, tuple devices,
 
 
 def start_rows(dict before not None, world, list tasks not None, Py_ssize_t done, list rows not None, Py_ssize_t full, now, /):
-    # As `try_start` on machine after machine; `rows` are pairs of a machine, and how many tasks it takes.
-    #
-    # `done` tasks, and `full` machines, are behind.  Stops in front of the first machine with too little room, and of a task that
-    # is in `before`.  Returns how many tasks and machines are behind now.
+    """As `try_start` on machine after machine; `rows` are pairs of a machine, and how many tasks it takes.
+
+    `done` tasks, and `full` machines, are behind.  Stops in front of the first machine with too little room, and of a task that
+    is in `before`.  Returns how many tasks and machines are behind now.
+    """
     cdef list some
     cdef tuple pair
     cdef Py_ssize_t i, first
