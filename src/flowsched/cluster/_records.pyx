@@ -714,7 +714,7 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
 
 cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
     cdef InventoryColumns at = inventory.typed
-    cdef int64_t resources = at.free.shape[1], g = inventory.suitability.device, first, width
+    cdef int64_t resources = at.free.shape[1], g, first, width
     cdef int64_t share = 0, d, i, clock = inventory.clock + 1
     cdef bint lacking = False
     cdef list totals = inventory._running_by_level, log = inventory._log
@@ -734,6 +734,7 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
         at.free[row, d] -= count * at.demand[class_id, d]
         lacking |= at.free[row, d] < 0
     if devices:
+        g = inventory.suitability.device
         share = min(at.demand[class_id, g], MICRO) if 0 <= g < resources else 0
         for one in devices:
             i = first + <int64_t> one
