@@ -29,7 +29,7 @@ def faults(wheel: Path) -> list[str]:
             found.append(f"{wheel.name}: no compiled module")
         debug = [name for name in modules if any(section in archive.read(name) for section in _DEBUG)]
         found += [f"{name}: has debug information" for name in debug]
-        found += [f"{name}: source in a wheel" for name in archive.namelist() if name.endswith((".pyx", ".pxi", ".c"))]
+        found += [f"{name}: source in a wheel" for name in archive.namelist() if name.endswith((".pyx", ".pxd", ".c"))]
     return found
 
 

@@ -84,19 +84,15 @@ only to grow arrays, to look for signals and to hand out results.
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from flowsched._faults cimport FS_FUEL, _copy, _empty, _zeros, fs_allocate, fs_look
+from flowsched._wide cimport fs_muladd
+
 import time
 
 import numpy as np
 
 from flowsched import _ns, _scaling
 from flowsched.exceptions import ConcurrentUseError, CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
-
-include "_faults.pxi"
-include "_raised.pxi"
-include "_wide.pxi"
-
-cdef extern from *:
-    int fs_asked "fs_look"()       # a negative number leaves the exception of a handler
 
 cdef extern from *:
     """
@@ -1322,8 +1318,10 @@ cdef class Network:
         """Called about every few milliseconds of work: let Ctrl-C in, look at the clock."""
         self.fuel = self.stint
         with gil:
-            if fs_asked() < 0:
-                self.pending = fs_raised()      # (I) is to be restored first
+            try:
+                fs_look()
+            except BaseException as error:
+                self.pending = error    # (I) is to be restored first
                 return INTERRUPTED
             if self.deadline and self.late(time.monotonic()):
                 return LATE
@@ -3252,7 +3250,56 @@ cdef class Network:
 _NO_BASIS = _ns.empty().dump()
 
 
-include "_edits.pxi"
+# == for other compiled modules, see `_cs.pxd` ============================================================
+
+
+cdef int add_nodes(network, int64_t[::1] supply, int64_t[::1] ids) except -1:
+    """Add nodes of these supplies; fill `ids`."""
+    cdef Network core = <Network?> network
+    core.take()
+    try:
+        return core.more_nodes(supply, ids)
+    finally:
+        core.give()
+
+
+cdef int add_arcs(network, int64_t[::1] tail, int64_t[::1] head, int64_t[::1] capacity, int64_t[::1] cost, int64_t[::1] ids) except -1:
+    """Add arcs without lower bounds; fill `ids`."""
+    cdef Network core = <Network?> network
+    core.take()
+    try:
+        return core.more_arcs(tail, head, capacity, cost, core.none64, ids)
+    finally:
+        core.give()
+
+
+cdef int set_numbers(network, int which, int64_t[::1] ids, int64_t[::1] values) except -1:
+    """Set the supplies of nodes, or the capacities or costs of arcs."""
+    cdef Network core = <Network?> network
+    core.take()
+    try:
+        if which == SET_SUPPLY:
+            return core.put_supply(ids, values)
+        if which == SET_CAPACITY:
+            return core.put_capacity(ids, values)
+        return core.put_cost(ids, values)
+    finally:
+        core.give()
+
+
+cdef int read_flows(network, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
+    """Read the flow on arcs in the last solution."""
+    cdef Network core = <Network?> network
+    cdef Py_ssize_t i
+    core.take()
+    try:
+        for i in range(k):
+            if not (0 <= arcs[i] < core.m and core.pos[2 * arcs[i]] >= 0):
+                raise IndexError("no such arc")
+            flow[i] = core.last_flow(<int32_t> arcs[i]) if core.solved else 0
+    finally:
+        core.give()
+    return 0
 
 
 cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):

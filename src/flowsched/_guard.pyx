@@ -25,8 +25,6 @@ from flowsched.exceptions import ConcurrentUseError
 
 __all__ = ["FACTS", "Exclusive", "interruptible"]
 
-include "_raised.pxi"
-
 cdef extern from *:
     """
     #if defined(_MSC_VER)
@@ -129,12 +127,21 @@ cdef int shut() except -1:
     return 0
 
 
+cdef object attempt(function, a, b):
+    """What ``function(a, b)`` raised, or None."""
+    try:
+        function(a, b)
+    except BaseException as error:
+        return error
+    return None
+
+
 cdef int deliver(object first=None) except -1:
     """Run the handlers of the signals that arrived; the first exception, `first` if there is one, comes out when all have run."""
     cdef object error
     while arrived:
         handler, number, frame = arrived.pop(0)
-        error = fs_attempt(handler, number, frame)
+        error = attempt(handler, number, frame)
         if first is None:
             first = error
     if first is not None:
@@ -152,7 +159,7 @@ cdef int reopen() except -1:
             continue
         handler = handlers[number]
         while fs_handler(get_handler, number) is keep:
-            error = fs_attempt(set_handler, number, handler)    # that of the handler of another signal: `signal` looks for signals first
+            error = attempt(set_handler, number, handler)    # that of the handler of another signal: `signal` looks for signals first
             if first is None:
                 first = error
         held &= ~(<unsigned> 1 << number)    # such a handler may have had a section, which has given this one back

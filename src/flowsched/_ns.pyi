@@ -5,17 +5,17 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched._basis import Basis
+
 _Ints = NDArray[np.int64]
 
 __test__: Final[dict[str, str]]
 
-HALF: Final[np.dtype[np.void]]
 STARTS: Final[dict[str, int]]
 SLOT: Final[np.dtype[np.void]]
 LINK: Final[np.dtype[np.void]]
 SLACK: Final[np.dtype[np.void]]
 NODE: Final[np.dtype[np.void]]
-WAY: Final[np.dtype[np.void]]
 OK: Final[int]
 INFEASIBLE: Final[int]
 UNBOUNDED: Final[int]
@@ -25,11 +25,8 @@ EASY: Final[int]
 JOINED: Final[int]
 SPENT: Final[int]
 
-def fail_at(allocation: int, signal: int, /) -> tuple[int, int] | None: ...
-def look_every(work: int, /) -> int: ...
-
 @final
-class Simplex:
+class Simplex(Basis):
     def __init__(self, *args: object, **kwargs: object) -> None: ...
     def solve(
         self, time_limit: float, rescue: float = ..., allowance: int = ..., /
@@ -57,14 +54,6 @@ class Simplex:
     def ripen(self, capacity: _Ints, /) -> None: ...
     def has(self) -> NDArray[np.bool_]: ...
     def dump(self) -> dict[str, Any]: ...
-
-@final
-class Coarse:
-    def __init__(self, owner: Simplex) -> None: ...
-
-@final
-class Completion:
-    def __init__(self, owner: Simplex) -> None: ...
 
 def empty() -> Simplex: ...
 def restored(

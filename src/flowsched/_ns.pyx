@@ -85,46 +85,30 @@ References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minim
 
 cimport cython
 from libc.math cimport exp, fabs, sqrt
-from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from flowsched._basis cimport (
+    C_CHEAP, C_EASY, C_INFEASIBLE, C_JOINED, C_LATE, C_OK, C_RANGE, C_SPENT, C_UNBOUNDED, CINF, HUGE, Basis, Link, Node, Slack, Slot,
+)
+from flowsched._coarse cimport coarse_flow
+from flowsched._completion cimport completed
+from flowsched._faults cimport FS_LONG, _copy, _empty, _zeros, fs_look
+from flowsched._wide cimport fs_muladd
 
 import time
 
 import numpy as np
 
-include "_faults.pxi"
-include "_wide.pxi"
-
 cdef extern from *:
     """
-    #define FS_LONG (2 * FS_FUEL)
     #ifdef _MSC_VER
     #define fs_read_soon(p) ((void)(p))
     #else
     #define fs_read_soon(p) __builtin_prefetch(p)
     #endif
     """
-    int64_t FUEL "FS_LONG"                  # work between two looks at clock and signals: some milliseconds
     void fs_read_soon(const void *p) nogil  # a hint: the address need not exist
 
-
-cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
-    int64_t cost       # in that direction
-    int32_t tail
-    int32_t head
-
-cdef struct Link:      # what a way up the tree reads at every step: small, so that it stays in the cache
-    int32_t parent     # -1 at the root
-    int32_t depth      # one more than the parent's
-
-cdef struct Slack:     # of the arc to the parent; up + down is its capacity
-    int64_t up         # room from the node to its parent, > 0
-    int64_t down       # room from the parent to the node
-
-cdef struct Node:
-    int32_t code       # of the arc to the parent: 2 * arc | 1 if it points away from the root; -1: artificial
-    int32_t last       # the last node of the subtree in preorder
-    int32_t prev       # prev[next[v]] == v
-    int32_t aim        # scratch of the start: the slot by which flow leaves the node
 
 cdef object INT32 = np.int32, INT64 = np.int64      # looked up once: code for each look-up is long
 SLOT = np.dtype([("cost", "i8"), ("tail", "i4"), ("head", "i4")])
@@ -132,8 +116,6 @@ LINK = np.dtype([("parent", "i4"), ("depth", "i4")])
 SLACK = np.dtype([("up", "i8"), ("down", "i8")])
 NODE = np.dtype([("code", "i4"), ("last", "i4"), ("prev", "i4"), ("aim", "i4")])
 
-cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
-cdef int64_t HUGE = <int64_t> 1 << 61      # only a cycle of unlimited arcs has so much room
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
 cdef int64_t DRIFT_MAX = <int64_t> 1 << 59  # the root's potential and depth may drift so far, as only differences count
@@ -175,15 +157,6 @@ cdef enum:
     AHEAD = 128        # slots between the one that is priced and the one that is fetched
     SUSPECTS = 256     # at most so many slots are looked through for every pivot, beside a block
     CHUNK = 65536      # arcs between two looks at clock and signals
-    C_OK = 0
-    C_INFEASIBLE = 1
-    C_UNBOUNDED = 2
-    C_RANGE = 3
-    C_LATE = 4
-    C_EASY = 6
-    C_JOINED = 7
-    C_SPENT = 8        # the caller's limit of work is reached
-    C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
 cdef enum:             # the first tree: see `crash`
     START_ANY = 0
@@ -198,37 +171,23 @@ STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARS
 OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY, JOINED, SPENT = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY, C_JOINED, C_SPENT
 
 
-cdef class Simplex
-
-
-include "_coarse.pxi"
-
-
 @cython.final
-cdef class Simplex:
+cdef class Simplex(Basis):
     """One solve; see the head of this file."""
 
     cdef const int32_t[::1] tail, head                             # the caller's arcs
     cdef const int64_t[::1] capacity, cost, lower                  # lower may have length 0
     cdef const int64_t[::1] before                                 # the flow to start from, or of length 0
     cdef int64_t[::1] flow                                         # the answer, in place
-    cdef int32_t n, m
+    cdef int32_t m
     # -- by node, the root last --------------------------------------------------------------------------------
-    cdef int64_t[::1] pot
-    cdef int64_t[::1] b            # supply after the lower bounds and the flow to start from
     cdef int64_t[::1] dist         # scratch of the first tree: length of the path
-    cdef Link[::1] link
-    cdef Slack[::1] slack
-    cdef Node[::1] node
     cdef int32_t[::1] next
     cdef int32_t[::1] name         # the caller's id of the node: `renumber` changes ours
     cdef int32_t[::1] ours         # name[ours[v]] == v, once a basis has been changed
     cdef int32_t[::1] first        # while loading: arcs out of the nodes before v; then scratch
     cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it, 4: more than one does
     # -- by slot -------------------------------------------------------------------------------------------------
-    cdef Slot[::1] slot            # of a dead one the cost is 0 and tail == head
-    cdef int64_t[::1] room         # the arc's capacity
-    cdef int64_t[::1] load         # flow in the slot's direction, while starting from a given flow; else of length 0
     cdef int32_t[::1] place        # by arc, once a basis has been changed: its slot, or ~v in the tree below v, or NOWHERE
     cdef bint placed
     cdef int32_t[::1] altered      # arcs whose flow may have changed since `told`, maybe more than once, in altered[:naltered]
@@ -248,8 +207,6 @@ cdef class Simplex:
     cdef int64_t purse             # arcs that may be looked at so
     cdef int64_t trust             # how many are next time: twice as many where that was enough, half as many where it was not
     cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is looked for
-    cdef int32_t[::1] code         # 2 * arc | 1 if it stands swapped; -1 dead
-    cdef int32_t slots
     cdef int32_t anchor            # a node of the largest part of the tree, as far as we know: it stays as it is in `shift`
     cdef int32_t spare             # a dead slot, -1 without one; room[spare] is the next
     # ------------------------------------------------------------------------------------------------------------
@@ -258,10 +215,8 @@ cdef class Simplex:
     cdef int64_t negative          # no less than the capacities of all arcs of negative cost, unless one of them is unlimited
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t total             # the capacities of all arcs in the basis; total + volume < HUGE, unless wide is unlimited
-    cdef int64_t top_cost          # C
     cdef int64_t price, most       # what has been added to the cost of what is missing; enough to prove that it will be for ever
     cdef int64_t step              # how much is added next
-    cdef int64_t fuel
     cdef int64_t allowance         # work that this solve may take, as `work` counts it; negative: any
     # -- time: seconds since `begun`, by time.monotonic --------------------------------------------------------------
     cdef double begun
@@ -314,7 +269,7 @@ cdef class Simplex:
         self.trust = m // 4
         self.anchor = n
         self.kept = kept
-        self.fuel, self.allowance = FUEL, -1
+        self.fuel, self.allowance = FS_LONG, -1
         self.start = START_ANY
         self.bulk = CINF
 
@@ -612,19 +567,14 @@ cdef class Simplex:
 
     cdef int sketch(self) except -1:
         """Let `Coarse` find a flow and potentials, and look for paths again."""
-        cdef Coarse coarse = Coarse(self)
         cdef int32_t v, sink = 0
         cdef int status
-        self.load = _zeros(self.slots, INT64)
+        for v in range(self.n):
+            if self.b[v] < self.b[sink]:
+                sink = v
+        status = coarse_flow(self, &self.sketched)
         with nogil:
-            for v in range(self.n):
-                if self.b[v] < self.b[sink]:
-                    sink = v
-            coarse.load(self)
-            status = coarse.refine(self)
-            self.sketched = coarse.scanned
             if status == C_OK:
-                coarse.hand_over(self)
                 self.level()
                 status = self.forest(sink)
         return status
@@ -916,11 +866,11 @@ cdef class Simplex:
 
     cdef int poll(self) except -1 nogil:
         cdef double now
-        self.fuel = FUEL
+        self.fuel = FS_LONG
         if self.allowance >= 0:
             if self.work() > self.allowance:
                 return C_SPENT
-            self.fuel = min(FUEL, (self.allowance - self.work()) // 16 + 64)
+            self.fuel = min(FS_LONG, (self.allowance - self.work()) // 16 + 64)
         with gil:
             fs_look()
             now = time.monotonic() - self.begun
@@ -1766,7 +1716,7 @@ cdef class Simplex:
 
     cdef object flow_so_far(self):
         """The flow so far, completed if something is missing, and its gap; (None, None) if there is none."""
-        cdef Completion rest
+        cdef int64_t[::1] room
         cdef int32_t e, v, a, code
         cdef int64_t x
         cdef bint lowers = self.lower.shape[0] > 0, missing = False
@@ -1776,25 +1726,22 @@ cdef class Simplex:
             return self.flow.base, self.gap(self.room[:0])
         if self.yields:
             return None, None
-        rest = Completion(self)
-        rest.load(self)
-        with nogil:
-            missing = rest.run(self) != C_OK
-        if missing:
+        room = completed(self)
+        if room is None:
             return None, None
         answer = _copy(self.flow)
         cdef int64_t[::1] flow = answer
         for e in range(self.slots):
             code = self.code[e]
-            if code >= 0 and rest.room[2 * e + 1]:
-                a, x = code >> 1, rest.room[2 * e + (0 if code & 1 else 1)]
+            if code >= 0 and room[2 * e + 1]:
+                a, x = code >> 1, room[2 * e + (0 if code & 1 else 1)]
                 flow[a] = x + (self.lower[a] if lowers else 0)
         for v in range(self.n):
             code = self.node[v].code
             if code >= 0:
-                a, x = code >> 1, rest.room[2 * (self.slots + v) + (0 if code & 1 else 1)]
+                a, x = code >> 1, room[2 * (self.slots + v) + (0 if code & 1 else 1)]
                 flow[a] = x + (self.lower[a] if lowers else 0)
-        return answer, self.gap(rest.room)
+        return answer, self.gap(room)
 
     cdef object outcome(self, int status, bint resumed):
         cdef int64_t[::1] potential
@@ -2067,9 +2014,6 @@ cdef class Simplex:
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)
         return None
-
-
-include "_complete.pxi"
 
 
 def empty():

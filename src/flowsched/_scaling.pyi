@@ -1,4 +1,4 @@
-"""The compiled cost scaling for whole networks, and dense assignment; callers use `flowsched.network`."""
+"""The compiled cost scaling for whole networks; callers use `flowsched.network`."""
 
 from typing import Any, Final, final
 
@@ -14,9 +14,6 @@ INFEASIBLE: Final[int]
 UNBOUNDED: Final[int]
 RANGE: Final[int]
 LATE: Final[int]
-
-def fail_at(allocation: int, signal: int, /) -> tuple[int, int] | None: ...
-def look_every(work: int, /) -> int: ...
 
 @final
 class Scaling:
@@ -38,8 +35,3 @@ def solve(
     stop: int,
     /,
 ) -> tuple[int, Any, Any, dict[str, Any]]: ...
-def match(cost: NDArray[np.int64], /) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
-
-@final
-class Assignment:
-    def __init__(self, cost: NDArray[np.int64]) -> None: ...

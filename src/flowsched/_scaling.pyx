@@ -56,13 +56,12 @@ minimum-cost flow algorithm (1997); U. Bünnagel, B. Korte, J. Vygen, Efficient 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from flowsched._faults cimport FS_FUEL, _copy, _empty, _zeros, fs_look
+from flowsched._wide cimport fs_muladd
+
 import time
 
 import numpy as np
-
-include "_faults.pxi"
-include "_wide.pxi"
-include "_lap.pxi"      # dense assignment, a solver of its own: a module's own frame is as large as its code
 
 cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60

@@ -13,13 +13,14 @@ raises ConcurrentUseError.  Free-threaded interpreters run one method of an obje
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
+
+from flowsched._faults cimport _empty, _zeros, fs_allocate
 
 import numpy as np
 
 from flowsched.exceptions import ConcurrentUseError, CostRangeError, InputError
 
-include "_faults.pxi"
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object, int *overflow) except? -1
@@ -395,6 +396,3 @@ cdef class Use:
 
 
 # -- shortest residual paths ----------------------------------------------------------------------------------------
-
-
-include "_paths.pxi"

@@ -11,7 +11,7 @@ from effort import effort
 from lives import POLICIES, Life, operations
 
 import flowsched as fs
-from flowsched import _cs
+from flowsched import _faults
 from flowsched.builder.batch import NetworkBatch
 from flowsched.cluster import state
 
@@ -125,7 +125,7 @@ def test_changes_by_lists_are_those_by_arrays(seed: int, slack: bool) -> None:
     assert one.capacity().tolist() == other.capacity().tolist()
 
 
-@pytest.mark.skipif(_cs.fail_at(0, 0) is None, reason="built without fault points (FLOWSCHED_FAULTS=1)")
+@pytest.mark.skipif(_faults.fail_at(0, 0) is None, reason="built without fault points (FLOWSCHED_FAULTS=1)")
 def test_a_change_that_runs_out_of_memory_has_changed_nothing() -> None:
     """Each allocation fails once; done again, the change is that of another batch, which was spared."""
     batches = [NetworkBatch(fs.FlowNetwork()) for _ in range(2)]
@@ -135,14 +135,14 @@ def test_a_change_that_runs_out_of_memory_has_changed_nothing() -> None:
         nonlocal found
         failing, spared = batches
         for n in range(1, 99):
-            _cs.fail_at(n, 0)
+            _faults.fail_at(n, 0)
             try:
                 made = change(failing)
                 break
             except MemoryError:
                 found += 1
             finally:
-                _cs.fail_at(0, 0)
+                _faults.fail_at(0, 0)
         assert change(spared) == made
         for name in ("nodes", "arcs", "capacity", "cost"):
             assert getattr(failing._network, name)().tolist() == getattr(spared._network, name)().tolist()

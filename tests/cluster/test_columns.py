@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import flowsched
+from flowsched.builder._running import MachineArcsColumns
 from flowsched.cluster.columns import Columns, column, view
-from flowsched.cluster.inventory import Inventory
 
 Ints = NDArray[np.int64]
 
@@ -112,31 +108,27 @@ def test_an_array_of_another_kind_is_refused() -> None:
             Arcs.__new__(Arcs).__setstate__({**state, "arc": other})
 
 
-LAYOUTS = re.findall(
-    r"^cdef enum: +# (\w+)\n((?:    .+\n)+)",
-    (Path(flowsched.__file__).parent / "_columns.pxi").read_text(),
-    re.MULTILINE,
-)
+def test_compiled_code_finds_columns_by_their_names() -> None:
+    """The order of declarations does not matter: here it is another one than in `MachineArcsColumns`."""
+
+    class Machines(Columns, typed=MachineArcsColumns):
+        _capacity: Ints = column("rows", fill=2)
+        _arc: Ints = column("rows", fill=1)
+        node: Ints = column("rows", fill=0)
+
+    machines = Machines()
+    machines.grow(rows=20)
+    for name, fill in (("node", 0), ("arc", 1), ("capacity", 2)):
+        assert np.asarray(getattr(machines.typed, name)).tolist() == [fill] * 20
+    machines.node[3] = 7
+    assert machines.typed.node[3] == 7, "it is the same memory"
 
 
-def test_every_layout_is_found() -> None:
-    source = (Path(flowsched.__file__).parent / "_columns.pxi").read_text()
-    assert len(LAYOUTS) == source.count("enum:") >= 8
-
-
-@pytest.mark.parametrize(("name", "members"), LAYOUTS)
-def test_compiled_modules_know_the_order_of_columns(name: str, members: str) -> None:
-    """An enumeration of `_columns.pxi` names the columns and then the axes of its class."""
-    (kind,) = [
-        kind for kind in subclasses(Columns) if kind.__name__ == name and kind.__module__.startswith("flowsched.")
-    ]
-    words = [member.split()[0].split("_", 1)[1] for member in members.splitlines()]
-    if kind is Inventory:
-        assert words.pop() == "DEVICE"  # the one number more that it appends
-    assert words == [word.strip("_").upper() for word in (*kind._columns, *kind._axes)]
-
-
-def subclasses(kind: type[Columns]) -> Iterator[type[Columns]]:
-    for below in kind.__subclasses__():
-        yield below
-        yield from subclasses(below)
+def test_other_columns_than_compiled_code_knows_are_refused() -> None:
+    for names in (["node", "arc"], ["node", "arc", "capacity", "cost"], ["node", "arc", "volume"]):
+        with pytest.raises(TypeError, match="not the same columns"):
+            type("Machines", (Columns,), {name: column("rows") for name in names}, typed=MachineArcsColumns)
+    for wrong in (column("rows", dtype=np.float64), column("rows", "racks")):
+        columns = {"node": column("rows"), "arc": wrong, "capacity": column("rows")}
+        with pytest.raises(ValueError, match="Buffer"):
+            type("Machines", (Columns,), columns, typed=MachineArcsColumns)()

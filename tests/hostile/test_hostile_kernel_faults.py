@@ -19,9 +19,9 @@ from netmodel import ALGORITHMS, from_problem, mutate
 from strategies import random_problem
 
 import flowsched as fs
-from flowsched import _cs, _ns, _scaling
+from flowsched import _faults
 
-HOOKED = _cs.fail_at(0, 0) is not None
+HOOKED = _faults.fail_at(0, 0) is not None
 
 DATA = ("nodes", "arcs", "supply", "tail", "head", "capacity", "cost", "lower", "flow", "potential")
 
@@ -197,9 +197,9 @@ def told(capsys, what, found):
 # -- fault points ------------------------------------------------------------------------------------------------
 
 
-def _at_point(module, kind):
+def _at_point(kind):
     def fail(n, call):
-        module.fail_at(n if kind == "allocation" else 0, n if kind == "signal" else 0)
+        _faults.fail_at(n if kind == "allocation" else 0, n if kind == "signal" else 0)
         failed = "nothing raised"
         try:
             call()
@@ -207,7 +207,7 @@ def _at_point(module, kind):
             failed = type(error).__name__
         except fs.FlowschedError as error:  # infeasible, as it would have been, or late
             failed = type(error).__name__
-        reached = module.fail_at(0, 0)[kind == "signal"] >= n
+        reached = _faults.fail_at(0, 0)[kind == "signal"] >= n
         assert not reached or failed in ("MemoryError", "KeyboardInterrupt"), failed
         return failed, reached
 
@@ -216,14 +216,13 @@ def _at_point(module, kind):
 
 @pytest.mark.skipif(not HOOKED, reason="built without fault points (FLOWSCHED_FAULTS=1)")
 @pytest.mark.parametrize("kind", ["allocation", "signal"])
-@pytest.mark.parametrize("module", [_cs, _ns, _scaling], ids=["_cs", "_ns", "_scaling"])
-def test_every_fault_point(module, kind, capsys):
+def test_every_fault_point(kind, capsys):
     found = Counter()
     for name, call in EACH:
         if kind == "signal" and not call.startswith("solve"):
             continue
-        found += walk(name, call, _at_point(module, kind))
-    told(capsys, f"{kind}s in {module.__name__}", found)
+        found += walk(name, call, _at_point(kind))
+    told(capsys, f"{kind}s", found)
     assert sum(found.values()) > 50
 
 

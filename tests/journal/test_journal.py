@@ -21,7 +21,7 @@ from lives import POLICIES, SCALES, flow_of, operations, said, world_of
 
 import flowsched as fs
 from flowsched.cluster.events import from_dict, to_dict
-from flowsched.journal._encode import delta_words, words
+from flowsched.journal._words import delta_words, words
 from flowsched.journal.codec import as_ids, decode, deltas_of, encode, plain
 from flowsched.journal.record_log import MAGIC, Reader, framed
 from flowsched.policy.serialize import describe, rebuild

@@ -18,7 +18,7 @@ from strategies import random_problem
 
 import flowsched as fs
 from bench.solver.instances import SchedFamily
-from flowsched import _cs, _ns, _scaling
+from flowsched import _faults
 from flowsched.network import FlowNetwork
 from flowsched.network.problem import FlowProblem
 
@@ -30,10 +30,9 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Iterator[itertools.count[int]]:
     """A clock that goes on by a second with each look."""
     ticks = itertools.count(1_000)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    before = [(module, module.look_every(2_000)) for module in (_cs, _ns, _scaling)]
+    before = _faults.look_every(2_000)
     yield ticks
-    for module, work in before:
-        module.look_every(work)
+    _faults.look_every(before)
 
 
 def network(problem: FlowProblem) -> FlowNetwork:
@@ -234,8 +233,7 @@ def test_one_problem_under_a_limit(ticking: itertools.count[int]) -> None:
 def test_an_answer_gets_better_with_the_limit(name: str, ticking: itertools.count[int]) -> None:
     """The first feasible flow may cost anything; at nine tenths of the looks it is close."""
     problem = NETWORKS[name]
-    for module in (_cs, _ns):
-        module.look_every(500)  # some dozens of looks
+    _faults.look_every(500)  # some dozens of looks
     start = next(ticking)
     network(problem).solve(algorithm=SIMPLEX, time_limit=10**6)
     looks = next(ticking) - start
@@ -246,8 +244,7 @@ def test_an_answer_gets_better_with_the_limit(name: str, ticking: itertools.coun
 @pytest.mark.parametrize("name", ["full cluster", "overfull cluster"])
 def test_what_a_stopped_simplex_has_is_kept_while_repair_answers(name: str, ticking: itertools.count[int]) -> None:
     """In time for repair's answer the simplex stops, and goes on next time; without time to begin, it comes first next time."""
-    _cs.look_every(8_000)
-    _ns.look_every(100)
+    _faults.look_every(8_000, 200)
     kinds = set()
     for limit in range(40, 400, 4):
         net = network(NETWORKS[name])

@@ -1,8 +1,12 @@
-"""Which part of the package may import which: rules, and a reader of import statements that checks them."""
+"""Which part of the package may import which: rules, and a reader of import statements that checks them.
+
+Compiled modules (``.pyx`` with its ``.pxd``) are read as well, and ``cimport`` counts as ``import``.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -12,8 +16,8 @@ PACKAGE = "flowsched"
 SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 ROOMS = {
-    "ground": "exceptions boundary version _guard _pairs",
-    "kernel": "_cs _ns _simple _scaling",
+    "ground": "exceptions boundary version _guard _faults",
+    "kernel": "_cs _ns _basis _coarse _completion _scaling _assignment _sensitivity _simple _wide",
     "network": "network",
     "nx_backend": "nx_backend",
     "cluster": "cluster",
@@ -75,6 +79,10 @@ EXTRAS = {
 """Packages that the other rooms may import, NumPy apart."""
 
 
+CYTHON = ("cython", "cpython", "libc")
+"""What Cython brings along."""
+
+
 def room_of(module: str) -> str:
     """Return the room of a module, given without the package's name ("" for the package itself)."""
     top = module.partition(".")[0] or "__init__"
@@ -90,7 +98,12 @@ def imports(text: str, module: str, is_package: bool = False) -> Iterator[tuple[
     Imports for type checkers only, under ``if TYPE_CHECKING``, count as well: a type is knowledge too.
     """
     here = [PACKAGE, *module.split(".")] if module else [PACKAGE]
-    for node in ast.walk(ast.parse(text)):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:  # Cython
+        yield from _cython_imports(text)
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -99,6 +112,20 @@ def imports(text: str, module: str, is_package: bool = False) -> Iterator[tuple[
             name = ".".join([*base, *([node.module] if node.module else [])])
             for alias in node.names:
                 yield node.lineno, f"{name}.{alias.name}"
+
+
+_STATEMENT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+c?import[ \t]+(\([^)]*\)|[^\n#]+)|c?import[ \t]+([\w., \t]+))", re.M
+)
+
+
+def _cython_imports(text: str) -> Iterator[tuple[int, str]]:
+    for found in _STATEMENT.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        base, names, modules = found.groups()
+        for name in (names or modules).strip("() \n").split(","):
+            if name.strip():
+                yield line, f"{base}.{name.split()[0]}" if base else name.split()[0]
 
 
 def module_of(name: str, modules: frozenset[str]) -> str:
@@ -119,7 +146,7 @@ def faults(text: str, module: str, modules: frozenset[str], is_package: bool = F
             other = room_of(module_of(rest, modules))
             if other != room and other not in MAY[room].split():
                 found.append(f"{where}: {room} must not import {other} ({name})")
-        elif top not in sys.stdlib_module_names and top not in ("numpy", *EXTRAS.get(room, "").split()):
+        elif top not in sys.stdlib_module_names and top not in ("numpy", *CYTHON, *EXTRAS.get(room, "").split()):
             found.append(f"{where}: {room} must not import {top}")
     return found
 
@@ -131,7 +158,7 @@ def graph() -> dict[str, set[str]]:
     for module, path in sources().items():
         others = {
             module_of(name.partition(".")[2], modules)
-            for _, name in imports(path.read_text(), module, path.name == "__init__.py")
+            for _, name in imports(source(path), module, path.name == "__init__.py")
             if name.partition(".")[0] == PACKAGE
         }
         found[module] = others - {module}
@@ -150,15 +177,20 @@ def order(graph: dict[str, set[str]]) -> list[str]:
 
 
 def sources() -> dict[str, Path]:
-    """Return all modules written in Python: name without the package's, and file."""
+    """Return all modules: name without the package's, and file, the ``.pxd`` alone where there is no other."""
     found = {}
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in (path for ending in ("pxd", "pyx", "py") for path in sorted(SOURCE.rglob(f"*.{ending}"))):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 
+def source(path: Path) -> str:
+    """Return the text of a module; of a compiled one with its declarations."""
+    declared = path.with_suffix(".pxd")
+    return path.read_text() + (declared.read_text() if path.suffix == ".pyx" and declared.exists() else "")
+
+
 def all_modules() -> frozenset[str]:
-    """Return the names of all modules, compiled ones with them, without the package's."""
-    compiled = {".".join(p.relative_to(SOURCE).with_suffix("").parts) for p in SOURCE.rglob("*.pyx")}
-    return frozenset(sources()) | compiled
+    """Return the names of all modules, without the package's."""
+    return frozenset(sources())

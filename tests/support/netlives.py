@@ -21,13 +21,12 @@ import numpy as np
 import oracles
 from netmodel import ALGORITHMS, Mirror, probing
 
-from flowsched import _cs, _ns, _scaling
+from flowsched import _faults
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
 from flowsched.network import INF, FlowNetwork
 from flowsched.network.problem import FlowProblem
 from flowsched.network.slack import slack_arcs
 
-MODULES = (_cs, _ns, _scaling)
 LIMITS = (None, None, None, None, 0, 1, 2, 3, 5, 8, 20, 50)  # looks at the clock
 BUDGETS = ((3000, -1), (3000, -1), (1, -1), (20, 200), (3000, 0), (0, 0), (5, 30))
 LARGE = 2**55  # supplies of such a size may add up to more than is allowed
@@ -48,14 +47,13 @@ class Clock:
 @contextmanager
 def counted_clock() -> Iterator[Clock]:
     """Replace time by a clock that counts looks."""
-    clock, before = time.monotonic, [module.look_every(1) for module in MODULES]
+    clock, before = time.monotonic, _faults.look_every(1)
     time.monotonic = Clock()
     try:
         yield time.monotonic
     finally:
         time.monotonic = clock
-        for module, work in zip(MODULES, before, strict=True):
-            module.look_every(work)
+        _faults.look_every(before)
 
 
 class Life:
@@ -68,9 +66,7 @@ class Life:
         self.counts: Counter[str] = Counter()
         self.mirror = Mirror()
         self.mirror.net._set_budget(*self.random.choice(BUDGETS))
-        work = self.random.choice((1, 30, 1000, 16_000))
-        for module in MODULES:
-            module.look_every(work)
+        _faults.look_every(self.random.choice((1, 30, 1000, 16_000)))
         self.cost = self.random.choice((0, 3, 50, 50, 10**6, 2**50))
         self.room = self.random.choice((1, 5, 5, 100, 2**33))
         self.amount = self.random.choice((1, 4, 4, 50, 2**33, LARGE if self.random.random() < 0.2 else 4))

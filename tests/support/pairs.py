@@ -1,4 +1,4 @@
-"""The rules over pairs of a class and a machine in plain NumPy, as an oracle for `flowsched._pairs`."""
+"""The rules over pairs of a class and a machine in plain NumPy, as an oracle for the compiled ones."""
 
 from __future__ import annotations
 

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.exceptions import InfeasibleError
+from flowsched.network._edits import NetworkEdits
 from flowsched.network.arguments import checked_options
-from flowsched.network.flow_network import FlowNetwork, NetworkEdits
+from flowsched.network.flow_network import FlowNetwork
 
 __all__ = ["KeptArcs", "NetworkBatch"]
 

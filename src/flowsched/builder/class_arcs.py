@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
+import flowsched.builder._arcs as _arcs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
@@ -35,7 +35,7 @@ Refused = Mapping[int, Collection[int]]
 """Rows where no task makes room in this round, by class (see `evictions`)."""
 
 
-class ClassArcs(Columns):
+class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
     """Arcs between classes and machines, and the blockers of one more task there.
 
     Parameters
@@ -130,7 +130,7 @@ class ClassArcs(Columns):
 
     def refresh(self, classes: list[int], policy: Policy, refused: Refused) -> None:
         """Bring classes up to date with the machines."""
-        for cursor, members in _pairs.behind(self, classes, self.cluster.inventory.clock).items():
+        for cursor, members in _arcs.behind(self, classes, self.cluster.inventory.clock).items():
             self._pull(members, cursor, policy, refused)
 
     def _pull(self, classes: list[int], cursor: int, policy: Policy, refused: Refused) -> None:
@@ -144,7 +144,7 @@ class ClassArcs(Columns):
                 fits, why = inventory.room(index, rows)
             if recipe is None:
                 prices = policy.place(self.cluster, index, rows)
-        new = _pairs.refresh(
+        new = _arcs.refresh(
             self.batch, inventory, self, classes, cursor, recipe, prices, displacing, refused, rows, fits, why
         )
         if new is not None:
@@ -203,7 +203,7 @@ class ClassArcs(Columns):
             later = inventory.newer(rows, cursor)
             newer = rows[later]
             if len(newer):
-                seats = _pairs.seats(inventory, index, newer, policy.preemption is not None, refused)
+                seats = _arcs.seats(inventory, index, newer, policy.preemption is not None, refused)
                 now = np.minimum(inventory.room(index, newer)[0], seats)
                 capacity[:, later] = now
             hope = (capacity == 0) & inventory.can_ever(index, rows) & (inventory.worse_running(index, rows) > 0)
@@ -235,7 +235,7 @@ class ClassArcs(Columns):
             Arcs whose flow may have changed since the last call, ascending; all, by default.
         """
         pairs = [class_id << 32 | rack for class_id, rack in more] if more else ()
-        return _pairs.sent(self.racks, self, self.batch, classes, pairs, changed)
+        return _arcs.sent(self.racks, self, self.batch, classes, pairs, changed)
 
     def cost(self, class_id: int, row: int) -> int:
         """Return the cost of a placement, as of the last `refresh`."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder._running import MachineArcsColumns
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, column, view
 from flowsched.cluster.model import UNLIMITED
@@ -23,7 +24,7 @@ __all__ = ["MachineArcs"]
 Ints = NDArray[np.int64]
 
 
-class MachineArcs(Columns):
+class MachineArcs(Columns, typed=MachineArcsColumns):
     """Machines in a network.
 
     Parameters

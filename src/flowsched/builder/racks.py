@@ -10,12 +10,14 @@ cost of a rack's load, by default none.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder._arcs import RackArcsColumns
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
@@ -32,7 +34,7 @@ ANONYMOUS_RACK = 64
 """Largest number of machines in an anonymous rack."""
 
 
-class RackArcs(Columns):
+class RackArcs(Columns, typed=RackArcsColumns):
     """Racks of the machines, aggregators of the classes, and the arcs from aggregators to racks.
 
     Parameters
@@ -71,9 +73,9 @@ class RackArcs(Columns):
         self._indices = IdPool()
         self._weighed = False
         """False only if all costs are 0."""
-        self._used: bytes | None = None
-        """Arcs that had flow when it was last read, ascending int64; None before that, and in images."""
-        self._listed: dict[int, bytes] = {}
+        self._used: array[int] | None = None
+        """Arcs that had flow when it was last read, ascending; None before that, and in images."""
+        self._listed: dict[int, array[int]] = {}
         """Results of `members` by rack; empty in images."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -202,16 +204,15 @@ class RackArcs(Columns):
 
     # -- flow ---------------------------------------------------------------------------------------------------
 
-    def all_arcs(self) -> bytes:
-        """Return the arcs of `_arc`, ascending, as int64; for `_pairs.sent`."""
-        arcs: bytes = np.sort(self._arc[self._arc >= 0]).tobytes()
-        return arcs
+    def all_arcs(self) -> array[int]:
+        """Return the arcs of `_arc`, ascending; for `_arcs.sent`."""
+        return array("q", np.sort(self._arc[self._arc >= 0]).tobytes())
 
-    def members(self, rack: int) -> bytes:
-        """Return the machines of a rack, as int64."""
+    def members(self, rack: int) -> array[int]:
+        """Return the machines of a rack."""
         members = self._listed.get(rack)
         if members is None:
-            members = self._listed[rack] = np.array(list(self._rows[rack]), np.int64).tobytes()
+            members = self._listed[rack] = array("q", self._rows[rack])
         return members
 
     def kept_arcs(self) -> Iterator[KeptArcs]:

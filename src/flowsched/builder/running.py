@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
+import flowsched.builder._running as _running
 from flowsched.builder.batch import KeptArcs, NetworkBatch
-from flowsched.builder.groups import GroupNode, GroupNodes
+from flowsched.builder.groups import GroupNodes
 from flowsched.builder.machines import MachineArcs
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.records import Group
@@ -33,7 +33,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class RunningArcs(Columns):
+class RunningArcs(Columns, typed=_running.RunningArcsColumns):
     """One arc for each group and machine where some of its tasks run.
 
     Parameters
@@ -127,7 +127,7 @@ class RunningArcs(Columns):
 
     def update(self, touched: dict[Group, dict[int, None]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
-        old, aged, new, tails, heads, counts, starts = _pairs.find_running(self, touched)
+        old, aged, new, tails, heads, counts, starts = _running.find_running(self, touched)
         if old:
             self.batch.remove_arcs(list(map(self._arc_view.__getitem__, old)))
             self._free(old)
@@ -135,11 +135,11 @@ class RunningArcs(Columns):
             self._begin_ends(len(aged) + len(new))
         end = self.due
         if aged or now >= end or (end < inf and end != self._due_view[self._ending_view[0]]):
-            _pairs.age_running(self, aged, policy, now)
+            _running.age_running(self, aged, policy, now)
         if new:
             if self._indices.count > len(self._arc):
                 self.grow(arcs=self._indices.count)
-            costs = _pairs.begin_running(self, new, counts, starts, policy, now)
+            costs = _running.begin_running(self, new, counts, starts, policy, now)
             arcs = self._arc_view
             for index, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
                 arcs[index] = arc
@@ -156,6 +156,3 @@ class RunningArcs(Columns):
         known = [(index, nodes[group].node, row) for group, at in self._of.items() for row, index in at.items()]
         index, node, row = np.array(known, np.int64).reshape(-1, 3).T
         yield self._arc[index], node, self.machines.node[row]
-
-
-_pairs.learn(Group, GroupNode)

@@ -1,6 +1,8 @@
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, final, overload
 
+from typing_extensions import disjoint_base
+
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.model import Machine
 from flowsched.cluster.records import Group
@@ -10,6 +12,14 @@ from flowsched.cluster.transitions import Transitions
 _T = TypeVar("_T")
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
+
+@disjoint_base
+class RunningTasksColumns:
+    row: Any
+    class_id: Any
+    turn: Any
+    since: Any
+    end: Any
 
 class Placement(NamedTuple):
     row: int

@@ -19,11 +19,11 @@ Loops hold a reference to the record at hand only; methods that return several m
 chain in the meantime.
 """
 
-# The functions say what they do in comments: docstrings would be a thirtieth of the compiled module.
-
 cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint32_t
+
+from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, fs_fetch
 
 from collections import namedtuple
 from math import inf
@@ -34,33 +34,23 @@ from flowsched.cluster.model import Machine
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
-include "../_columns.pxi"
-
 cdef extern from "Python.h":
     int Py_tp_descr_set
     void PyObject_GC_UnTrack(void* it)
     void* PyType_GetSlot(type of, int slot)
     object PyType_GenericAlloc(type of, Py_ssize_t count)
 
-cdef extern from *:
-    """
-    #if defined(_MSC_VER)
-    #define fs_fetch(p) ((void)(p))
-    #else
-    #define fs_fetch(p) __builtin_prefetch(p, 1)
-    #endif
-    """
-    void fs_fetch(const void* p) noexcept nogil         # it will be written soon
-
 cdef enum:
     PLACE = 0
     JOB = 1
 
-cdef enum:              # bits of `flowsched.cluster.limits`
-    SLOTS = 4
-    RESOURCE = 16       # << d
 
-cdef int64_t MICRO = 1000000
+cdef class RunningTasksColumns:
+    """Columns of `RunningTasks`."""
+
+    cdef public int64_t[::1] row, class_id, turn
+    cdef public double[::1] since, end
+
 
 Placement = namedtuple("Placement", "row devices since", module=__name__)
 Placement.__doc__ = "Row and devices of a running task, and the time of its start."
@@ -150,12 +140,12 @@ cdef class TaskRecord:
         cdef list ids = [], groups = [], since = [], devices = [], began = [], gone = [], preempted = [], durations = []
         cdef Py_ssize_t i = 0
         numbers = empty((4, len(tasks)), int64)
-        cdef int64_t* at = <int64_t*> <size_t> numbers.ctypes.data
+        cdef int64_t[:, ::1] at = numbers
         cdef Py_ssize_t count = len(tasks)
         for task in tasks:
             if i == count:
                 break
-            at[i], at[count + i], at[2 * count + i], at[3 * count + i] = task.index, task.turn, task.row, task.run
+            at[0, i], at[1, i], at[2, i], at[3, i] = task.index, task.turn, task.row, task.run
             i += 1
             ids.append(task.id)
             groups.append(task.group)
@@ -433,7 +423,7 @@ cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before ear
 
 
 def remember(dict before not None, list tasks not None, /):
-    # Note the state of tasks that are not in `before`.
+    """Note the state of tasks that are not in `before`."""
     note_states(before, tasks)
 
 
@@ -450,7 +440,7 @@ cdef int note_states(dict before, list tasks) except -1:
 
 
 def ids_of(groups, /):
-    # Return the ids of the waiting tasks, group by group.
+    """Return the ids of the waiting tasks, group by group."""
     cdef list ids = []
     cdef Chain chain
     cdef void* at
@@ -464,7 +454,7 @@ def ids_of(groups, /):
 
 
 def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None, /):
-    # Return the tasks from `first` on, `most` at most, up to one of another group or in `before`.
+    """Return the tasks from `first` on, `most` at most, up to one of another group or in `before`."""
     cdef list alike = []
     cdef TaskRecord task
     cdef Py_ssize_t i
@@ -481,7 +471,7 @@ def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not
 
 
 def concerned(dict tasks not None, unit, turns, tuple kinds not None, /):
-    # Return the tasks of deltas, each with its delta; or why one of them cannot happen: the task is gone, or has moved on.
+    """Return the tasks of deltas, each with its delta; or why one of them cannot happen: the task is gone, or has moved on."""
     cdef dict records = {}
     cdef TaskRecord record
     place, _ = kinds
@@ -498,7 +488,7 @@ def concerned(dict tasks not None, unit, turns, tuple kinds not None, /):
 
 
 def starts(dict records not None, tuple kinds not None, /):
-    # Return the tasks that start, in their order, their deltas, and the ends of runs: tasks of one group on the same devices of a machine.
+    """Return the tasks that start, in their order, their deltas, and the ends of runs: tasks of one group on the same devices of a machine."""
     cdef list tasks = [], deltas = [], ends = []
     cdef TaskRecord record, first = None
     _, preempt = kinds
@@ -519,7 +509,7 @@ def starts(dict records not None, tuple kinds not None, /):
 
 
 def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /):
-    # Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended.
+    """Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended."""
     cdef list ended = []
     cdef TaskRecord record
     place, preempt = kinds
@@ -535,7 +525,7 @@ def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /
 
 
 def moved(dict before not None, dict machines not None, out, /):
-    # Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order.
+    """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order."""
     cdef dict placements = out.placements, gangs = out.gangs
     cdef list tasks = out.tasks, places = out.machines, devices = out.devices, turns = out.turns, others = []
     cdef list order = list(before)
@@ -572,9 +562,10 @@ def moved(dict before not None, dict machines not None, out, /):
 
 
 def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
-    # Return the deltas of tasks that start, each on its machine (by id) and devices.
-    #
-    # A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    """Return the deltas of tasks that start, each on its machine (by id) and devices.
+
+    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    """
     cdef list made = []
     cdef Py_ssize_t i
     cdef object task_slot = place.task, machine_slot = place.machine, devices_slot = place.devices
@@ -590,7 +581,7 @@ def places(list tasks not None, list machines not None, list devices not None, t
 
 
 def untracked(thing, /):
-    # Return a value that refers to ids and numbers alone, as a record does (C): the collector need not look at it.
+    """Return a value that refers to ids and numbers alone, as a record does (C): the collector need not look at it."""
     PyObject_GC_UnTrack(<void*> thing)
     return thing
 
@@ -600,9 +591,10 @@ def untracked(thing, /):
 # Lengths and indices are checked before any column changes.
 
 def alike(tuple tasks not None, tuple names not None, /):
-    # Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
-    #
-    # Equal is not enough: True == 1.
+    """Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
+
+    Equal is not enough: True == 1.
+    """
     cdef list ends = [], last = [None] * len(names)
     cdef Py_ssize_t i, k
     cdef bint other
@@ -635,7 +627,7 @@ cdef bint same_parts(value, other, int deep) noexcept:
 
 
 def added(list ids not None, group, list indices not None, int64_t turn, since, duration, list by_index not None, /):
-    # Return records of new tasks of a group, with these indices and the turns behind this one; enter them in `by_index`.
+    """Return records of new tasks of a group, with these indices and the turns behind this one; enter them in `by_index`."""
     cdef list records = []
     cdef TaskRecord record
     cdef Py_ssize_t i
@@ -672,101 +664,84 @@ cdef int64_t span(list tasks) except -1:
     return most
 
 
-cdef const int64_t *columns_for(running, list tasks, bint grow) except NULL:
+cdef RunningTasksColumns columns_for(running, list tasks, bint grow):
     """The columns of `RunningTasks`, which have a place for each of the tasks."""
     cdef int64_t need = span(tasks)
-    cdef const int64_t *at = columns(running)
-    if need > at[T_TASKS]:
+    cdef RunningTasksColumns at = running.typed
+    if need > at.row.shape[0]:
         if not grow:
             raise IndexError("a task has no place")
         running.grow(tasks=need)
-        at = columns(running)
+        at = running.typed
     return at
 
 
-cdef int run(running, const int64_t *at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
+cdef int run(running, RunningTasksColumns at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
     """Let tasks run, each on these devices."""
-    cdef int64_t* rows = <int64_t*> <size_t> at[T_ROW]
-    cdef int64_t* classes = <int64_t*> <size_t> at[T_CLASS_ID]
-    cdef int64_t* turns = <int64_t*> <size_t> at[T_TURN]
-    cdef double* begun = <double*> <size_t> at[T_SINCE]
-    cdef double* ends = <double*> <size_t> at[T_END]
     cdef double now = since, end
     cdef TaskRecord task
     cdef int64_t estimated = 0
     for task in tasks:
         end = INFINITY if task.duration is highest else now + <double> task.duration
         task.row, task.devices, task.began = row, devices, since
-        rows[task.index], classes[task.index], turns[task.index] = row, class_id, task.turn
-        begun[task.index], ends[task.index] = now, end
+        at.row[task.index], at.class_id[task.index], at.turn[task.index] = row, class_id, task.turn
+        at.since[task.index], at.end[task.index] = now, end
         estimated += end < INFINITY
     if estimated:
         running.estimated += estimated
     return 0
 
 
-cdef int run_no_more(running, const int64_t *at, list tasks) except -1:
+cdef int run_no_more(running, RunningTasksColumns at, list tasks) except -1:
     """Let tasks run no more."""
-    cdef int64_t* rows = <int64_t*> <size_t> at[T_ROW]
-    cdef double* ends = <double*> <size_t> at[T_END]
     cdef TaskRecord task
     cdef int64_t estimated = 0
     for task in tasks:
-        task.row = rows[task.index] = -1
-        estimated += ends[task.index] < INFINITY
+        task.row = at.row[task.index] = -1
+        estimated += at.end[task.index] < INFINITY
     if estimated:
         running.estimated -= estimated
     return 0
 
 
 def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
-    # Take the room of tasks of a class, each on these devices; with a negative count, give their room back.  IndexError if
-    # the machine, the class or a device is none: nothing has changed then.
+    """Take the room of tasks of a class, each on these devices; with a negative count, give their room back.
+
+    IndexError if the machine, the class or a device is none: nothing has changed then.
+    """
     take_room(inventory, row, class_id, devices, count)
 
 
 cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
-    cdef const int64_t* at = columns(inventory)
-    cdef int64_t* free = <int64_t*> <size_t> at[I_FREE]
-    cdef int64_t* device = <int64_t*> <size_t> at[I_DEVICES]
-    cdef int64_t* running = <int64_t*> <size_t> at[I_RUNNING]
-    cdef int64_t* running_at = <int64_t*> <size_t> at[I_RUNNING_AT]
-    cdef int64_t* version = <int64_t*> <size_t> at[I_VERSION]
-    cdef const int64_t* demand = <const int64_t*> <size_t> at[I_DEMAND]
-    cdef const int64_t* level = <const int64_t*> <size_t> at[I_LEVEL]
-    cdef const int64_t* slots = <const int64_t*> <size_t> at[I_SLOTS]
-    cdef uint32_t* over = <uint32_t*> <size_t> at[I_OVER]
-    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], levels = at[I_LEVELS]
-    cdef int64_t g = at[I_DEVICE], width
+    cdef InventoryColumns at = inventory.typed
+    cdef int64_t resources = at.free.shape[1], g, first, width
     cdef int64_t share = 0, d, i, clock = inventory.clock + 1
     cdef bint lacking = False
     cdef list totals = inventory._running_by_level, log = inventory._log
-    if not (0 <= row < rows and 0 <= class_id < classes):
+    if not (0 <= row < at.free.shape[0] and 0 <= class_id < at.demand.shape[0]):
         raise IndexError(f"no machine {row}, or no class {class_id}")
-    demand += class_id * resources
-    free += row * resources
-    device += (<const int64_t*> <size_t> at[I_FIRST_DEVICE])[row]
-    width = (<const int64_t*> <size_t> at[I_NUM_DEVICES])[row]
-    d = level[class_id]
-    if not 0 <= d < min(levels, len(totals)):
+    first, width = at.first_device[row], at.num_devices[row]
+    d = at.level[class_id]
+    if not 0 <= d < min(at.running_at.shape[1], len(totals)):
         raise IndexError(f"no level {d}")
     for one in devices:
         if not 0 <= <int64_t> one < width:
             raise IndexError(f"no device {one}")
-    running[row] += count
-    running_at[row * levels + d] += count
+    at.running[row] += count
+    at.running_at[row, d] += count
     totals[d] += count
     for d in range(resources):
-        free[d] -= count * demand[d]
-        lacking |= free[d] < 0
+        at.free[row, d] -= count * at.demand[class_id, d]
+        lacking |= at.free[row, d] < 0
     if devices:
-        share = min(demand[g], MICRO) if 0 <= g < resources else 0
+        g = inventory.suitability.device
+        share = min(at.demand[class_id, g], MICRO) if 0 <= g < resources else 0
         for one in devices:
-            i = one
-            device[i] -= count * share
-            lacking |= device[i] < 0
-    inventory.clock = version[row] = clock
-    if lacking or over[row] or running[row] > slots[row]:
+            i = first + <int64_t> one
+            at.devices[i] -= count * share
+            lacking |= at.devices[i] < 0
+    inventory.clock = at.version[row] = clock
+    if lacking or at.over[row] or at.running[row] > at.slots[row]:
         note_over(inventory, at, row)
     log.append(row)
     if len(log) > <int64_t> inventory._log_most:
@@ -779,82 +754,71 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
     return 0
 
 
-cdef uint32_t bits_over(inventory, const int64_t *at, int64_t row) except? 0:
+cdef uint32_t bits_over(inventory, InventoryColumns at, int64_t row) except? 0:
     """The bits of what the tasks of a machine take more of than it has; what a rule decides on is none of them."""
-    cdef const int64_t* free = <const int64_t*> <size_t> at[I_FREE]
-    cdef const int64_t* device = <const int64_t*> <size_t> at[I_DEVICES]
-    cdef int64_t resources = at[I_RESOURCES], g = at[I_DEVICE], d
+    cdef int64_t g = inventory.suitability.device, d
     cdef bint ruled = inventory.rule is not None
     cdef uint32_t bits = 0
-    if not 0 <= row < at[I_ROWS]:
+    if not 0 <= row < at.free.shape[0]:
         raise IndexError(f"no machine {row}")
-    if (<const int64_t*> <size_t> at[I_RUNNING])[row] > (<const int64_t*> <size_t> at[I_SLOTS])[row]:
+    if at.running[row] > at.slots[row]:
         bits |= SLOTS
-    for d in range(resources):
-        if free[row * resources + d] < 0 and (d == g or not ruled):
+    for d in range(at.free.shape[1]):
+        if at.free[row, d] < 0 and (d == g or not ruled):
             bits |= <uint32_t> RESOURCE << d
-    device += (<const int64_t*> <size_t> at[I_FIRST_DEVICE])[row]
-    for d in range((<const int64_t*> <size_t> at[I_NUM_DEVICES])[row]):
-        if device[d] < 0:
+    for d in range(at.first_device[row], at.first_device[row] + at.num_devices[row]):
+        if at.devices[d] < 0:
             bits |= <uint32_t> RESOURCE << g
     return bits
 
 
-cdef int note_over(inventory, const int64_t *at, int64_t row) except -1:
+cdef int note_over(inventory, InventoryColumns at, int64_t row) except -1:
     """Bring `Inventory.over` of a machine up to date; the slots of the network depend on whether it is 0."""
-    cdef uint32_t* over = <uint32_t*> <size_t> at[I_OVER]
     cdef uint32_t bits = bits_over(inventory, at, row)
-    if bits != over[row]:
-        over[row] = bits
+    if bits != at.over[row]:
+        at.over[row] = bits
         inventory.arranged = inventory.clock
     return 0
 
 
 def over_capacity(inventory, int64_t row, /):
-    # Return the bits (see `flowsched.cluster.limits`) of what the tasks of a machine take more of than it has.
-    return bits_over(inventory, columns(inventory), row)
+    """Return the bits (see `flowsched.cluster.limits`) of what the tasks of a machine take more of than it has."""
+    return bits_over(inventory, inventory.typed, row)
 
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
-    # Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices.
+    """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
     return spare(inventory, row, class_id, most)
 
 
 cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) except -1:
-    cdef const int64_t* at = columns(inventory)
-    cdef const int64_t* free = <const int64_t*> <size_t> at[I_FREE]
-    cdef const int64_t* running = <const int64_t*> <size_t> at[I_RUNNING]
-    cdef const int64_t* demand = <const int64_t*> <size_t> at[I_DEMAND]
-    cdef const int64_t* slots = <const int64_t*> <size_t> at[I_SLOTS]
-    cdef int64_t rows = at[I_ROWS], classes = at[I_CLASSES], resources = at[I_RESOURCES], g = at[I_DEVICE], d, count
-    if not (0 <= row < rows and 0 <= class_id < classes):
+    cdef InventoryColumns at = inventory.typed
+    cdef int64_t resources = at.free.shape[1], g = inventory.suitability.device, d, count, need, free
+    if not (0 <= row < at.free.shape[0] and 0 <= class_id < at.demand.shape[0]):
         raise IndexError(f"no machine {row}, or no class {class_id}")
-    demand += class_id * resources
-    free += row * resources
-    if 0 <= g < resources and demand[g] or (<const uint32_t*> <size_t> at[I_OVER])[row]:
+    if 0 <= g < resources and at.demand[class_id, g] or at.over[row]:
         return 0
-    count = min(slots[row] - running[row], most)
+    count = min(at.slots[row] - at.running[row], most)
     if inventory.rule is None:
         for d in range(resources):
-            if demand[d] > 0:
-                count = min(count, free[d] // demand[d] if free[d] > 0 else 0)
+            need, free = at.demand[class_id, d], at.free[row, d]
+            if need > 0:
+                count = min(count, free // need if free > 0 else 0)
     return max(count, 0)
 
 
+@cython.boundscheck(False)      # memory is only fetched
 def fetch(inventory, dict tasks not None, ids, /):
-    # Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it.
+    """Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it."""
     cdef list found = []
-    cdef const int64_t* at = columns(inventory)
-    cdef char* free = <char*> <size_t> at[I_FREE]
-    cdef char* running = <char*> <size_t> at[I_RUNNING]
-    cdef char* running_at = <char*> <size_t> at[I_RUNNING_AT]
-    cdef char* version = <char*> <size_t> at[I_VERSION]
-    cdef int64_t resources = at[I_RESOURCES], levels = at[I_LEVELS]
+    cdef InventoryColumns at = inventory.typed
+    cdef RunningTasksColumns running = inventory.tasks.typed
+    cdef const int64_t* row = &running.row[0]
+    cdef const double* end = &running.end[0]
+    cdef const int64_t* free = &at.free[0, 0]
+    cdef const int64_t* running_at = &at.running_at[0, 0]
     cdef TaskRecord task
     cdef int which
-    at = columns(inventory.tasks)
-    cdef char* rows = <char*> <size_t> at[T_ROW]
-    cdef char* ends = <char*> <size_t> at[T_END]
     for id in ids:
         one = tasks.get(id)
         if one is not None:
@@ -870,19 +834,19 @@ def fetch(inventory, dict tasks not None, ids, /):
                 fs_fetch(&(<TaskRecord> task.link[which].next).link[which])
             if task.link[which].prev:
                 fs_fetch(&(<TaskRecord> task.link[which].prev).link[which])
-        fs_fetch(rows + 8 * task.index)
-        fs_fetch(ends + 8 * task.index)
-        fs_fetch(free + 8 * task.row * resources)
-        fs_fetch(running + 8 * task.row)
-        fs_fetch(running_at + 8 * task.row * levels)
-        fs_fetch(version + 8 * task.row)
+        fs_fetch(row + task.index)
+        fs_fetch(end + task.index)
+        fs_fetch(free + task.row * at.free.shape[1])
+        fs_fetch(&at.running[task.row])
+        fs_fetch(running_at + task.row * at.running_at.shape[1])
+        fs_fetch(&at.version[task.row])
 
 
 # -- moves in a cluster: `world` is its `Transitions`, and the tasks are of one group -------------------------------------------
 
 
 def settle(world, list tasks not None, int32_t row, tuple devices not None, since, /):
-    # Let tasks run on a machine since then, each on these devices.
+    """Let tasks run on a machine since then, each on these devices."""
     place(world, tasks, (<TaskRecord> tasks[0]).group, row, devices, since)
 
 
@@ -891,7 +855,7 @@ cdef int place(world, list tasks, group, int32_t row, tuple devices, since) exce
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
     cdef object running = inventory.tasks
-    cdef const int64_t* at = columns_for(running, tasks, True)
+    cdef RunningTasksColumns at = columns_for(running, tasks, True)
     take_room(inventory, row, class_id, devices, count)
     append((<MachineRecord?> machines[row]).tasks, tasks)
     run(running, at, tasks, row, class_id, devices, since)
@@ -901,7 +865,7 @@ cdef int place(world, list tasks, group, int32_t row, tuple devices, since) exce
 
 
 def unsettle(world, list tasks not None, /):
-    # Let tasks that run together, since one time, run no more.
+    """Let tasks that run together, since one time, run no more."""
     displace(world, tasks)
 
 
@@ -912,7 +876,7 @@ cdef int displace(world, list tasks) except -1:
     cdef dict on = group.on, machines = world.by_row
     cdef list began
     cdef object running = inventory.tasks
-    cdef const int64_t* at = columns_for(running, tasks, False)
+    cdef RunningTasksColumns at = columns_for(running, tasks, False)
     take_room(inventory, first.row, group.cls.index, first.devices, -len(tasks))
     take_out((<MachineRecord?> machines[row]).tasks, tasks)
     run_no_more(running, at, tasks)
@@ -941,7 +905,7 @@ cdef int note(world, cls, group, bint entered) except -1:
 
 
 def enqueue(world, list tasks not None, /):
-    # Let tasks wait, in the order of their turns.
+    """Let tasks wait, in the order of their turns."""
     cdef object group = (<TaskRecord> tasks[0]).group
     wait(world, tasks, group)
     touched(world, group)
@@ -963,7 +927,7 @@ cdef int wait(world, list tasks, group) except -1:
 
 
 def dequeue(world, list tasks not None, /):
-    # Let tasks wait no more.
+    """Let tasks wait no more."""
     cdef object group = (<TaskRecord> tasks[0]).group
     wait_no_more(world, tasks, group)
     touched(world, group)
@@ -985,7 +949,7 @@ cdef int wait_no_more(world, list tasks, group) except -1:
 
 
 def start(world, list tasks not None, int32_t row, tuple devices not None, now, /):
-    # Let waiting tasks run from now on, each on these devices; the caller has checked that they may.
+    """Let waiting tasks run from now on, each on these devices; the caller has checked that they may."""
     begin(world, tasks, row, devices, now)
 
 
@@ -997,7 +961,7 @@ cdef int begin(world, list tasks, int32_t row, tuple devices, now) except -1:
 
 
 def again(world, TaskRecord task not None, now, /):
-    # Let a task wait behind all others since then.
+    """Let a task wait behind all others since then."""
     cdef list tasks = [task]
     renumber(world, tasks)
     task.since = now
@@ -1006,9 +970,10 @@ def again(world, TaskRecord task not None, now, /):
 
 
 def restore(world, list tasks not None, list states not None, /):
-    # Take tasks back to earlier states of their own, as if nothing had happened to them since.
-    #
-    # They are together at one place or wait, and were so before.
+    """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+
+    They are together at one place or wait, and were so before.
+    """
     put_back(world, tasks, states)
 
 
@@ -1034,7 +999,7 @@ cdef int put_back(world, list tasks, list states) except -1:
 
 
 def undo(dict before not None, world, /):
-    # Take all tasks back to what was noted of them, the last ones first.
+    """Take all tasks back to what was noted of them, the last ones first."""
     cdef list tasks = [], states = []
     cdef TaskRecord task, first = None
     cdef Before state, earlier = None
@@ -1051,10 +1016,11 @@ def undo(dict before not None, world, /):
 
 
 def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
-    # Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
-    #
-    # Their runs are numbered behind this one; the last number is returned.  All is as after a commit that checks: tasks with
-    # devices start one by one, and those of one group on the same devices share one tuple.
+    """Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
+
+    Their runs are numbered behind this one; the last number is returned.  All is as after a commit that checks: tasks with
+    devices start one by one, and those of one group on the same devices share one tuple.
+    """
     cdef dict records = world.machines
     cdef TaskRecord task
     cdef Py_ssize_t i, first = 0, begun = 0, count = min(len(tasks), len(machines), len(devices))
@@ -1073,7 +1039,7 @@ def start_again(world, list tasks not None, list machines not None, list devices
 
 
 def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):
-    # As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true.
+    """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
     start_noted(before, world, tasks, row, devices, now)
 
 
@@ -1086,10 +1052,11 @@ cdef int start_noted(dict before, world, list tasks, int32_t row, tuple devices,
 
 
 def start_rows(dict before not None, world, list tasks not None, Py_ssize_t done, list rows not None, Py_ssize_t full, now, /):
-    # As `try_start` on machine after machine; `rows` are pairs of a machine, and how many tasks it takes.
-    #
-    # `done` tasks, and `full` machines, are behind.  Stops in front of the first machine with too little room, and of a task that
-    # is in `before`.  Returns how many tasks and machines are behind now.
+    """As `try_start` on machine after machine; `rows` are pairs of a machine, and how many tasks it takes.
+
+    `done` tasks, and `full` machines, are behind.  Stops in front of the first machine with too little room, and of a task that
+    is in `before`.  Returns how many tasks and machines are behind now.
+    """
     cdef list some
     cdef tuple pair
     cdef Py_ssize_t i, first

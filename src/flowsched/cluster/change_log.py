@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
+import flowsched.cluster._room as _room
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.limits import Reach
 
@@ -93,7 +93,7 @@ class ChangeLog(Columns):
         """Return the rows that changed after that value of `clock`, and the rows that they reach, in ascending order."""
         if self._reach is not None or clock < self._log_from or self.clock - clock > self._few:
             return np.flatnonzero(self._latest() > clock)
-        found: Ints = _pairs.changed(self, self._log, clock - self._log_from, clock)
+        found: Ints = _room.changed(self, self._log, clock - self._log_from, clock)
         return found
 
     def newer(self, rows: Ints, clock: int) -> Bools:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import ge
 from typing import Any, ClassVar
@@ -83,16 +83,18 @@ class Columns:
 
     Attributes
     ----------
-    columns_at : bytes
-        Addresses of the arrays as int64, in the order of their declarations, then the lengths of the axes: for compiled
-        modules, see ``_columns.pxi``.
+    typed : object
+        The arrays as typed fields, for compiled modules: of the class that a subclass names by the argument `typed`.  It has a
+        field for each column, of its name without underscores.  It is made again when an array is.
     """
 
+    typed: Any
     _columns: ClassVar[dict[str, _Column]] = {}
     _axes: ClassVar[dict[str, list[tuple[str, int]]]] = {}
     _views: ClassVar[dict[str, str]] = {}
+    _typed: ClassVar[type | None] = None
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, typed: type | None = None) -> None:
         cls._columns = {**cls._columns, **{name: spec for name, spec in vars(cls).items() if isinstance(spec, _Column)}}
         cls._views = {**cls._views, **{name: spec.of for name, spec in vars(cls).items() if isinstance(spec, _View)}}
         cls._axes = {}
@@ -102,6 +104,11 @@ class Columns:
         for name in (*cls._columns, *cls._views):
             if name in vars(cls):
                 delattr(cls, name)  # found in the object alone, as fast as any other attribute
+        if typed is not None:
+            fields = {name for name in vars(typed) if not name.startswith("__")}
+            if fields != {name.strip("_") for name in cls._columns}:
+                raise TypeError(f"{cls.__name__} and {typed.__name__} have not the same columns")
+            cls._typed = typed
 
     def __init__(self, **lengths: int) -> None:
         for name, spec in self._columns.items():
@@ -131,29 +138,23 @@ class Columns:
     def _renew_views(self) -> None:
         for name, array in self._views.items():
             setattr(self, name, getattr(self, array).data)
-        self.columns_at = np.array([*self._addresses(), *self._lengths()], np.int64).tobytes()
+        self._check_arrays()
+        if self._typed is not None:
+            typed = self._typed()
+            for name in self._columns:
+                setattr(typed, name.strip("_"), getattr(self, name))
+            self.typed = typed
 
-    def _addresses(self) -> Iterator[int]:
-        """Yield the addresses of the arrays.
-
-        Raises
-        ------
-        ValueError
-            They are other arrays than those declared, in an image that is damaged.
-        """
-        lengths = dict(zip(self._axes, self._lengths(), strict=True))
+    def _check_arrays(self) -> None:
+        """Raise ValueError if the arrays are others than those declared, in an image that is damaged."""
+        lengths = {axis: getattr(self, name).shape[position] for axis, ((name, position), *_) in self._axes.items()}
         for name, spec in self._columns.items():
             array = getattr(self, name)
             if array.dtype != spec.dtype or array.shape != tuple(map(lengths.get, spec.axes)) or not array.flags.carray:
                 raise ValueError(f"{type(self).__name__}.{name}: an array of another kind")
-            yield array.ctypes.data
-
-    def _lengths(self) -> Iterator[int]:
-        for (name, position), *_ in self._axes.values():
-            yield getattr(self, name).shape[position]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self._views and name != "columns_at"}
+        return {name: value for name, value in vars(self).items() if name not in self._views and name != "typed"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)

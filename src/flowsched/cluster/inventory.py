@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
+import flowsched.cluster._room as _room
 from flowsched.cluster._records import over_capacity, spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
@@ -41,7 +41,7 @@ _CELLS = 64
 """Smallest number of device positions."""
 
 
-class Inventory(ChangeLog):
+class Inventory(ChangeLog, typed=_room.InventoryColumns):
     """Capacity, free room and running tasks of all machines; demands of all classes.
 
     Attributes
@@ -61,8 +61,6 @@ class Inventory(ChangeLog):
         The bits of `room`.
     constraints : tuple of CustomLimit
         Constraints of the policy.
-    columns_at : bytes
-        See `Columns`; after the lengths comes the position of the resource of devices.
     """
 
     capacity: Ints = column("rows", "resources")
@@ -143,10 +141,6 @@ class Inventory(ChangeLog):
         for name in ("blockers", "_reserved", "constraints"):
             del state[name]
         return state
-
-    def _renew_views(self) -> None:
-        super()._renew_views()
-        self.columns_at += np.int64(self.resources.device_index).tobytes()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -445,7 +439,7 @@ class Inventory(ChangeLog):
 
     def sizes(self, classes: Ints) -> list[float]:
         """Return `size` of each of the classes."""
-        return _pairs.sizes(self, classes)
+        return _room.sizes(self, classes)
 
     # -- room ---------------------------------------------------------------------------------------------------
 
@@ -483,7 +477,7 @@ class Inventory(ChangeLog):
         why : ndarray of uint32, shape (classes, rows)
             All bits of `blockers` for one more task.
         """
-        fits, why = _pairs.room(self, classes, rows, self.rule is not None)
+        fits, why = _room.room(self, classes, rows, self.rule is not None)
         if self.rule is not None:
             self.rule.narrow(classes, rows, fits, why)
         self.affinity.narrow(classes, rows, fits, why)
@@ -510,5 +504,5 @@ class Inventory(ChangeLog):
 
     def worse_running(self, classes: Ints, rows: Ints) -> Ints:
         """Return the number of running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
-        worse: Ints = _pairs.worse_running(self, classes, rows)
+        worse: Ints = _room.worse_running(self, classes, rows)
         return worse

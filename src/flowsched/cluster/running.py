@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster._records import RunningTasksColumns
 from flowsched.cluster.columns import Columns, column
 
 __all__ = ["RunningTasks"]
@@ -14,7 +15,7 @@ __all__ = ["RunningTasks"]
 Ints = NDArray[np.int64]
 
 
-class RunningTasks(Columns):
+class RunningTasks(Columns, typed=RunningTasksColumns):
     """Row, class, turn, start and expected end of every running task, in step with the records.
 
     Attributes

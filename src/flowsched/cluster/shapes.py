@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster._room import SuitabilityColumns
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine
 from flowsched.cluster.selectors import Requirement, Wanted, keeps_off, meets
@@ -50,7 +51,7 @@ class Shapes:
     keys: Mapping[int, ShapeKey]
 
 
-class Suitability(Columns):
+class Suitability(Columns, typed=SuitabilityColumns):
     """Shapes of machines, each compared once with every class.
 
     Parameters

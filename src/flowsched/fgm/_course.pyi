@@ -1,4 +1,4 @@
-"""The compiled kernels of prediction and of matching; callers use `flowsched.fgm.forecast` and `flowsched.fgm.timeline`."""
+"""The compiled kernel of prediction; callers use `flowsched.fgm.forecast`."""
 
 from typing import Final
 
@@ -11,35 +11,6 @@ _Floats = NDArray[np.float64]
 _Flags = NDArray[np.uint8]
 
 __test__: Final[dict[str, str]]
-
-UNLIMITED: Final[int]
-
-def fits(
-    at: _Ints,
-    until: _Floats,
-    order: _Ints,
-    want: _Ints,
-    ends: _Floats,
-    reach: _Ints,
-    rows: _Ints,
-    now: float,
-    count: _Ints,
-    short: NDArray[np.int8],
-    /,
-) -> None: ...
-def openings(
-    at: _Ints,
-    until: _Floats,
-    want: _Ints,
-    ends: _Floats,
-    reach: _Ints,
-    rows: _Ints,
-    now: float,
-    count: _Ints,
-    open: _Flags,
-    due: _Floats,
-    /,
-) -> None: ...
 
 @disjoint_base
 class Course:

@@ -31,7 +31,7 @@ so that the newcomer fits exactly if x is at most the *reach*
     X = a + min(limit N, a N / (g N - a))      soft, where compression is allowed, and a > 0; no second bound where g N <= a;      X = a      else,
 
 which does not depend on the newcomer.  Equation (7) bounds r by the same inequality, for a p that is known beforehand; here p is g r itself.  As the bound is on the
-sum, k newcomers fit together exactly if k x <= X.  That is the comparison in ``_match.pxi``.
+sum, k newcomers fit together exactly if k x <= X.  That is the comparison in ``_match.pyx``.
 
 Invariants
 ----------
@@ -49,7 +49,7 @@ from libc.stdlib cimport free, realloc
 
 __test__ = {}
 
-cdef double TINY = 1e-6
+TINY = 1e-6
 # Least speed of a task: one that is compressed to nothing would never end.
 cdef double SLOWEST = 1e-3
 
@@ -501,6 +501,3 @@ cdef inline int64_t slack(int64_t left, int64_t total, double limit, double cont
     if dear > 0 and <double>left * <double>total < most * dear:
         most = <double>left * <double>total / dear
     return <int64_t>floor(most)
-
-
-include "_match.pxi"

@@ -2,7 +2,7 @@
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
-equations (1)-(7) and Algorithm 2.  The mathematics is at the top of the kernels, ``_course.pyx`` and ``_match.pxi``.
+equations (1)-(7) and Algorithm 2.  The mathematics is at the top of the kernels, ``_course.pyx`` and ``_match.pyx``.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 from flowsched.boundary.validate import amounts, number, numbers
 from flowsched.cluster.model import LARGEST, MICRO
 from flowsched.exceptions import InputError
-from flowsched.fgm import _course
+from flowsched.fgm import _match
 from flowsched.fgm.stages import Stages
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-UNLIMITED = _course.UNLIMITED
+UNLIMITED = _match.UNLIMITED
 
 SLOTS = 16
 """Most stages that are kept of a machine: the nearest ones; later ones are merged."""
@@ -257,7 +257,7 @@ class Timelines:
         shape = (len(rows), len(classes.at) - 1)
         count, short = np.empty(shape, np.int64), np.empty(shape, np.int8)
         reach = self.reach if compressed else self.available
-        _course.fits(classes.at, classes.until, classes.order, classes.want, self.ends, reach, rows, now, count, short)
+        _match.fits(classes.at, classes.until, classes.order, classes.want, self.ends, reach, rows, now, count, short)
         return count.T, short.T
 
     def openings(
@@ -289,4 +289,4 @@ class Timelines:
         reach = self.reach if compressed else self.available
         pairs = np.ascontiguousarray(count.T), np.ascontiguousarray(open.T).view(np.uint8)
         rows = np.ascontiguousarray(rows)
-        _course.openings(classes.at, classes.until, classes.want, self.ends, reach, rows, now, *pairs, due)
+        _match.openings(classes.at, classes.until, classes.want, self.ends, reach, rows, now, *pairs, due)

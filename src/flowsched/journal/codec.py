@@ -1,7 +1,7 @@
 """Values as JSON, and back.
 
 Only what reads back equal is written: strings, numbers, None, and tuples of them as ids.  `plain` says what is written,
-and `flowsched.journal._encode` writes it, events and deltas too.
+and `flowsched.journal._words` writes it, events and deltas too.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from flowsched.boundary.validate import ordered
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import FlowschedError, InputError, JournalError
-from flowsched.journal._encode import delta_words, round_numbers, words
+from flowsched.journal._words import delta_words, round_numbers, words
 from flowsched.journal.codec import encode
 from flowsched.journal.record_log import Body, Log
 from flowsched.journal.records import Header

@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.exceptions import InputError
-from flowsched.journal._encode import Walk, fill, immutables, values
+from flowsched.journal._fill import fill, immutables, values
+from flowsched.journal._walk import Walk
 from flowsched.journal.graph_tables import (
     ARRAY,
     BYTES,

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowsched.cluster import Resources
 from flowsched.exceptions import JournalMismatchError
-from flowsched.journal._encode import delta_words, round_numbers
+from flowsched.journal._words import delta_words, round_numbers
 from flowsched.journal.codec import decode, encode
 from flowsched.policy.serialize import difference
 from flowsched.rounds.values import Round

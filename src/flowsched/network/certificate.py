@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import flowsched._ns as _ns
-import flowsched._simple as _simple
+import flowsched._sensitivity as _sensitivity
 from flowsched.exceptions import InfeasibleError, InputError
 from flowsched.network.arguments import integers
 from flowsched.network.problem import FlowProblem
@@ -115,7 +115,7 @@ def cost_range(
     half = np.argsort(leaves, kind="stable").astype(np.int32)
     first = np.searchsorted(leaves[half], np.arange(nodes + 1)).astype(np.int32)
     places = np.searchsorted(arcs, chosen).astype(np.int32)
-    return _simple.ranges(first, half, heads, both, potential, places)
+    return _sensitivity.ranges(first, half, heads, both, potential, places)
 
 
 _NONE: Final = np.zeros(0, np.int64)

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import flowsched._cs as _cs
-from flowsched._cs import NetworkEdits
 from flowsched._guard import Exclusive
 from flowsched.boundary.validate import frozen
 from flowsched.exceptions import ConcurrentUseError, InfeasibleError, InputError
@@ -27,7 +26,7 @@ from flowsched.network.results import Algorithm, FlowResult, FlowSolution, Int64
 from flowsched.network.slack import Slack
 from flowsched.network.state import checked
 
-__all__ = ["FlowNetwork", "NetworkEdits"]
+__all__ = ["FlowNetwork"]
 
 Change = tuple[ArrayLike, ArrayLike]
 """Ids, and values for them."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
+import flowsched.policy._costs as _costs
 from flowsched.boundary.validate import number, ordered, quoted, truth
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
@@ -94,7 +94,7 @@ class LoadCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Return the cost in [0, 1], shape (classes, rows)."""
-        return _pairs.costs(cluster.inventory, _pairs.KINDS[self.kind], classes, rows)
+        return _costs.costs(cluster.inventory, _costs.KINDS[self.kind], classes, rows)
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ class Locality:
 def built_in(cost: PlacementCost) -> int | None:
     """Return the number of a built-in cost in the compiled code, None for any other."""
     if type(cost) is LoadCost:
-        return _pairs.KINDS[cost.kind]
-    return _pairs.KINDS["devices"] if type(cost) is DeviceCost else None
+        return _costs.KINDS[cost.kind]
+    return _costs.KINDS["devices"] if type(cost) is DeviceCost else None
 
 
 def shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
@@ -287,7 +287,7 @@ class DeviceCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Return the cost 0 or 1, shape (classes, rows)."""
-        return _pairs.costs(cluster.inventory, _pairs.KINDS["devices"], classes, rows)
+        return _costs.costs(cluster.inventory, _costs.KINDS["devices"], classes, rows)
 
     def least(self, cluster: Cluster) -> float:
         """Return the smallest difference between two places: the whole range."""

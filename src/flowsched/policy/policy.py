@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
+import flowsched.policy._costs as _costs
 from flowsched.boundary.validate import number, quoted, truth, whole
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
@@ -198,7 +198,7 @@ class Policy:
     def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the cost of a placement, 0 to `resolution`, shape (classes, rows)."""
         if self.recipe is not None:
-            return _pairs.prices(cluster.inventory, self.recipe, classes, rows)
+            return _costs.prices(cluster.inventory, self.recipe, classes, rows)
         total = np.zeros((len(classes), len(rows)))
         for i, cost in enumerate(self.placement):
             part = self._asked(i, cluster, classes, rows)
@@ -216,7 +216,7 @@ class Policy:
         The kind and the weight of each cost, the factor of their sum, and the largest result.
         """
         kinds = [built_in(cost) for cost in self.placement]
-        if self.debug or len(kinds) > _pairs.MOST_COSTS:
+        if self.debug or len(kinds) > _costs.MOST_COSTS:
             return None
         terms, weight = [], self._weight
         for kind, cost in zip(kinds, self.placement, strict=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import flowsched._pairs as _pairs
+import flowsched.rounds._contest as _contest
 from flowsched.builder.builder import Builder
 from flowsched.builder.scope import RoundScope
 
@@ -22,7 +22,7 @@ _MANY = 8
 """Number of classes below which all are tried one by one."""
 
 _FIRST = 2
-"""Result of `_pairs.contest` for the class of the first task."""
+"""Result of `_contest.contest` for the class of the first task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def contest(
     if preempts(int(inventory.priority[index].min())) or not heads.look(index, builder.class_of):
         return None
     units, (row,) = np.array([there[0][1] for there in sent.values()]), machines
-    tried = _pairs.contest(inventory, builder.classes, heads, index, units, heads.ends, row, scope.now)
+    tried = _contest.contest(inventory, builder.classes, heads, index, units, heads.ends, row, scope.now)
     if tried is None:
         return None
     kept: list[int] = []

@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.proposals import ClassFlow
+from flowsched.cluster._room import spacious
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Group, TaskRecord
 
@@ -248,7 +248,7 @@ def _scarce(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], classes: Cla
     free = inventory.free[: inventory.rows]
     # Few machines have room for so large a demand, and others have none.
     known = inventory.rule is None and classes.cursors(index).min() == inventory.clock
-    if known and (asked > _pairs.spacious(inventory, demand.min(axis=0))).any():
+    if known and (asked > spacious(inventory, demand.min(axis=0))).any():
         return True
     return bool((asked > free[classes.roomy_rows(index)].sum(axis=0)).any())
 

@@ -1,18 +1,27 @@
-# A flow that is stopped before it is feasible is completed here: what some nodes have too much goes to those in want.
-#
-# This is a maximum flow by augmenting paths that follow labels, as in push-relabel.  Costs count as far as they are cheap to regard: the *length* of a half-arc is
-# 1 + its reduced cost in units of `grain`, at most LONGEST.  label(v) is never more than the length of a path from v to a node in want, so
-#
-# (L)  label(u) <= label(v) + length on every half-arc u -> v with room, and label = 0 where something is missing.
-#
-# A path grows along half-arcs to lower labels, so it never meets itself.  A push along one opens its mate, which leads to a higher label and keeps (L).  A node without
-# a way down gets the least label + length of its neighbours, and the path steps back.  At first, and again after much work, labels are made exact by a search from
-# the nodes in want (`measure`), which also tells what cannot be reached.
-#
-# At every step each arc is within its bounds and `excess` says what each node has too much or too little.
-#
-# References: A. V. Goldberg, R. E. Tarjan, A new approach to the maximum-flow problem (1988); R. B. Dial, Algorithm 360: Shortest-path forest with
-# topological ordering (1969).
+"""A flow that is stopped before it is feasible is completed here: what some nodes have too much goes to those in want.
+
+This is a maximum flow by augmenting paths that follow labels, as in push-relabel.  Costs count as far as they are cheap to regard: the *length* of a half-arc is
+1 + its reduced cost in units of `grain`, at most LONGEST.  label(v) is never more than the length of a path from v to a node in want, so
+
+(L)  label(u) <= label(v) + length on every half-arc u -> v with room, and label = 0 where something is missing.
+
+A path grows along half-arcs to lower labels, so it never meets itself.  A push along one opens its mate, which leads to a higher label and keeps (L).  A node without
+a way down gets the least label + length of its neighbours, and the path steps back.  At first, and again after much work, labels are made exact by a search from
+the nodes in want (`measure`), which also tells what cannot be reached.
+
+At every step each arc is within its bounds and `excess` says what each node has too much or too little.
+
+References: A. V. Goldberg, R. E. Tarjan, A new approach to the maximum-flow problem (1988); R. B. Dial, Algorithm 360: Shortest-path forest with
+topological ordering (1969).
+"""
+
+cimport cython
+from libc.stdint cimport int16_t, int32_t, int64_t
+
+from flowsched._basis cimport C_LATE, C_OK, HUGE, Basis
+from flowsched._faults cimport FS_FUEL, _empty, _zeros
+
+import numpy as np
 
 cdef struct Way:       # a half-arc, at the node that it leaves
     int32_t head
@@ -20,6 +29,7 @@ cdef struct Way:       # a half-arc, at the node that it leaves
     int16_t length
     int16_t back       # length of the mate
 
+cdef object INT32 = np.int32, INT64 = np.int64
 WAY = np.dtype([("head", "i4"), ("code", "i4"), ("length", "i2"), ("back", "i2")])
 
 cdef enum:
@@ -32,7 +42,7 @@ cdef int64_t NEVER = <int64_t> 1 << 62   # the label of a node from which no pat
 
 @cython.final
 cdef class Completion:
-    """Completes the flow in a `Simplex`, of which it changes nothing."""
+    """Completes the flow in a `Basis`, of which it changes nothing."""
 
     cdef int32_t n, slots
     cdef int64_t grain
@@ -51,7 +61,7 @@ cdef class Completion:
     # ----------------------------------------------------------------------------------------------------------------
     cdef Way[::1] way
 
-    def __init__(self, Simplex owner):
+    def __init__(self, Basis owner):
         cdef int32_t n = owner.n, slots = owner.slots
         cdef int64_t ways = 2 * (<int64_t>slots + n)
         self.n, self.slots, self.grain = n, slots, max(owner.top_cost // GRAINS, 1)
@@ -78,7 +88,7 @@ cdef class Completion:
         self.way[j].head, self.way[j].code, self.way[j].length, self.way[j].back = u, code ^ 1, self.way[i].back, self.way[i].length
         return 0
 
-    cdef int load(self, Simplex owner) except -1 nogil:
+    cdef int load(self, Basis owner) except -1 nogil:
         """Take over the flow."""
         cdef int32_t e, u, v, k
         for e in range(owner.slots):
@@ -111,7 +121,7 @@ cdef class Completion:
             self.onward[v] = self.first[v]
         return 0
 
-    cdef int measure(self, Simplex owner) except -1 nogil:
+    cdef int measure(self, Basis owner) except -1 nogil:
         """Make all labels exact that are not above the last one of a node of excess, by Dial's buckets; C_LATE if time is up."""
         cdef int32_t bucket[LONGEST + 1]
         cdef int32_t[::1] later, sooner         # in the bucket
@@ -187,7 +197,7 @@ cdef class Completion:
         self.excess[end] += amount
         return left
 
-    cdef int route(self, int32_t s, Simplex owner) except -1 nogil:
+    cdef int route(self, int32_t s, Basis owner) except -1 nogil:
         """Send what s has too much, until there is no way, or labels are to be made exact; C_LATE if time is up."""
         cdef Way[::1] way = self.way
         cdef int64_t[::1] label = self.label
@@ -226,7 +236,7 @@ cdef class Completion:
                     break
         return C_OK
 
-    cdef int run(self, Simplex owner) except -1 nogil:
+    cdef int run(self, Basis owner) except -1 nogil:
         """Route all excesses; C_LATE if that takes too long, or there is no way."""
         cdef int32_t s
         cdef bint done = False
@@ -240,3 +250,13 @@ cdef class Completion:
                         return C_LATE
                     done = done and self.excess[s] == 0
         return C_OK
+
+
+cdef int64_t[::1] completed(Basis owner):
+    """The room of all half-arcs under the completed flow, see `Completion.room`; None if there is no way, or it takes too long."""
+    cdef Completion rest = Completion(owner)
+    cdef bint missing
+    rest.load(owner)
+    with nogil:
+        missing = rest.run(owner) != C_OK
+    return None if missing else rest.room

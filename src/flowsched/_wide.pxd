@@ -1,5 +1,7 @@
 # Sums of products in 128 bits: int64_t high, uint64_t low.
 
+from libc.stdint cimport int64_t, uint64_t
+
 cdef extern from *:
     """
     #include <stdint.h>

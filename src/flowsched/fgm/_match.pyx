@@ -1,7 +1,5 @@
 """The kernel of matching: counts of tasks of each class that fit into the timeline of each machine.
 
-A part of the module ``_course``, since a module of its own is half frame.
-
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling Method in Cloud Environment",
 Journal of Software 31(12), 2020 (FGM).
 
@@ -35,6 +33,8 @@ objects within the loops, and the lock of the interpreter is released around the
 from libc.math cimport INFINITY, NAN, fabs
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
+
+from flowsched.fgm._course cimport TINY
 
 # Rounding may have decided on which side of 1 a quotient lies that is no farther from it.
 cdef double CLOSE = 1e-8

@@ -1,14 +1,22 @@
-# Shortest residual paths between the ends of arcs: for how far a cost may move before a flow ceases to be optimal.
-#
-# The flow f is optimal for costs w with potentials p: the reduced cost w(a) + p(u) - p(v) of an arc a = (u, v) is >= 0 where f(a) < c(a), and <= 0 where
-# f(a) > l(a).  Let another cost w' stand in the place of w(a), and nothing else change.  Then f stays optimal as long as no residual cycle through a has a negative cost, for
-# every other cycle is as before:
-#
-#     f(a) < c(a):   w' >= -d(v, u)       d(x, y): the length of a shortest residual path from x to y that does not use a itself, in costs w;
-#     f(a) > l(a):   w' <= d(u, v)        d = infinite where there is none.
-#
-# Paths are searched on reduced costs, which are >= 0, by Dijkstra's algorithm with a binary heap; the search ends at its goal.  So it costs
-# O(m + n log n) for each arc and side at worst, and what lies nearer than the goal as a rule.
+"""Shortest residual paths between the ends of arcs: for how far a cost may move before a flow ceases to be optimal.
+
+The flow f is optimal for costs w with potentials p: the reduced cost w(a) + p(u) - p(v) of an arc a = (u, v) is >= 0 where f(a) < c(a), and <= 0 where
+f(a) > l(a).  Let another cost w' stand in the place of w(a), and nothing else change.  Then f stays optimal as long as no residual cycle through a has a negative cost, for
+every other cycle is as before:
+
+    f(a) < c(a):   w' >= -d(v, u)       d(x, y): the length of a shortest residual path from x to y that does not use a itself, in costs w;
+    f(a) > l(a):   w' <= d(u, v)        d = infinite where there is none.
+
+Paths are searched on reduced costs, which are >= 0, by Dijkstra's algorithm with a binary heap; the search ends at its goal.  So it costs
+O(m + n log n) for each arc and side at worst, and what lies nearer than the goal as a rule.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from flowsched._faults cimport FS_FUEL, _empty, _zeros, fs_look
+
+import numpy as np
 
 cdef int64_t FAR = <int64_t> 1 << 62
 

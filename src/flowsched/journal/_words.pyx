@@ -1,17 +1,18 @@
-# Events, deltas and ids as JSON text: the words of a journal's records.
-#
-# `words(value)` is the text of `codec.plain(value)`, character for character, without the values in between:
-#
-# (W)  A value of a type that nearly all values have (str, int, float, bool, None; tuples, lists and mappings of these) is
-#      written here if `plain` leaves it as it is.  Every other value, and every refusal, is `plain`'s, and so is what is
-#      nested deeper than `DEEPEST`: the C stack has no guard of its own.
-# (D)  An event or task is an object of its fields.  A field is left out if it has its default, told by identity first;
-#      an equal value of another type (True for 1, 1.0 for 1) is written.
-#
-# (M)  No comprehensions here, and no string put together of two parts alone: where memory ends, Cython 3.3 frees the new
-#      item, or the left part, twice.
-#
-# The fields of a class are looked up once.  Text is ASCII, without any space.
+"""Events, deltas and ids as JSON text: the words of a journal's records.
+
+`words(value)` is the text of `codec.plain(value)`, character for character, without the values in between:
+
+(W)  A value of a type that nearly all values have (str, int, float, bool, None; tuples, lists and mappings of these) is
+     written here if `plain` leaves it as it is.  Every other value, and every refusal, is `plain`'s, and so is what is
+     nested deeper than `DEEPEST`: the C stack has no guard of its own.
+(D)  An event or task is an object of its fields.  A field is left out if it has its default, told by identity first;
+     an equal value of another type (True for 1, 1.0 for 1) is written.
+
+(M)  No comprehensions here, and no string put together of two parts alone: where memory ends, Cython 3.3 frees the new
+     item, or the left part, twice.
+
+The fields of a class are looked up once.  Text is ASCII, without any space.
+"""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields

@@ -1,8 +1,16 @@
-# The way back: what the codes of a graph stand for; see `flowsched.journal.graph_tables`, and `object_graph` for the rules.
-#
-# (R)  `tables` has a list for each kind of codes.  A code that refers to nothing is an IndexError.
-# (B)  Codes and lengths come as the bytes of arrays of int64: a memory view of them takes twice as much code.
-# (M)  As in `_words`.
+"""The way back: what the codes of a graph stand for; see `flowsched.journal.graph_tables`, and `object_graph` for the rules.
+
+(R)  `tables` has a list for each kind of codes.  A code that refers to nothing is an IndexError.
+(B)  Codes and lengths come as the bytes of arrays of int64: a memory view of them takes twice as much code.
+(M)  As in `_words`.
+"""
+
+from flowsched.journal._walk cimport SMALL, SMALL_BITS
+
+from flowsched.journal import graph_tables
+
+cdef long long FROZEN = graph_tables.FROZEN
+cdef object TUPLE = graph_tables.FROZEN_KINDS.index(tuple)
 
 cdef extern from "Python.h":
     int PyObject_GenericSetAttr(object of, object name, object value) except -1

@@ -1,11 +1,12 @@
-# The walk through objects that fills the tables of a graph; see `flowsched.journal.graph_tables` for tables and codes.
-#
-# (N)  A code is given when its value is first met.  Values of mutable containers and objects are looked at later, in the order
-#      in which they were met, so only immutable containers nest on the stack, and `deeper` bounds these.
-# (I)  An object is known by its identity, and kept alive for the walk: else its identity could come again.
-# (T)  Codes are kept in C arrays, and the objects met in a hash table of pointers: as Python's numbers and dicts they took half
-#      of the time.  No pointer into them is held over a call that may alter them.
-# (M)  No comprehensions, and no string put together of two parts alone: see `_words`.
+"""The walk through objects that fills the tables of a graph; see `flowsched.journal.graph_tables` for tables and codes.
+
+(N)  A code is given when its value is first met.  Values of mutable containers and objects are looked at later, in the order
+     in which they were met, so only immutable containers nest on the stack, and `deeper` bounds these.
+(I)  An object is known by its identity, and kept alive for the walk: else its identity could come again.
+(T)  Codes are kept in C arrays, and the objects met in a hash table of pointers: as Python's numbers and dicts they took half
+     of the time.  No pointer into them is held over a call that may alter them.
+(M)  No comprehensions, and no string put together of two parts alone: see `_words`.
+"""
 
 cimport cython
 from cpython.ref cimport PyObject, Py_DECREF, Py_INCREF
@@ -13,6 +14,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 from enum import Enum
+from types import MappingProxyType
 
 import numpy as np
 
@@ -26,15 +28,13 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object value, int* overflow)
 
 cdef enum:
-    FIRST_CLASS = 16        # as in `graph_tables`, which is compared below
-    SMALL = 14
-    SMALL_BITS = 54
     MUTABLE_KINDS = 14      # all kinds of mutable containers are smaller
 
 cdef long long CONSTANT = tables.CONSTANT, STR = tables.STR, INT = tables.INT, FLOAT = tables.FLOAT, BYTES = tables.BYTES
 cdef long long ARRAY = tables.ARRAY, GIVEN = tables.GIVEN, FOREIGN = tables.FOREIGN, FROZEN = tables.FROZEN
 cdef dict MUTABLE = tables.MUTABLE
 cdef tuple FROZEN_KINDS = tables.FROZEN_KINDS
+cdef object proxy = MappingProxyType
 cdef object TUPLE = tables.FROZEN_KINDS.index(tuple)
 
 assert FIRST_CLASS == tables.FIRST_CLASS and SMALL == tables.SMALL and max(tables.MAKERS) < MUTABLE_KINDS

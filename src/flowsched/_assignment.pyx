@@ -1,20 +1,28 @@
-# Dense linear assignment: every row to a column of its own, at the least cost.
-#
-# Given is an n x m matrix c of integers, n <= m.  The dual has a price v(j) for each column; the reduced cost of a pair is c(i, j) - v(j), and row i is matched only to
-# a column where it is least.  Invariants, after every step:
-#
-# (D)  a matched row's column has the least reduced cost of its row;
-# (F)  an unmatched column has the price 0 when n < m, so that a column more than is needed is worth nothing.
-#
-# A matching of all rows under (D) and (F) is optimal, and v with u(i) = min over j of c(i, j) - v(j) proves it.
-#
-# The method is that of Jonker and Volgenant: augmenting row reduction, in which a free row takes its best column, lowers the price by what the second best is worse, and sets
-# free the row that had it; then, for the rows that are still free, augmentation along shortest paths on reduced costs (Dijkstra's algorithm over columns).  When n = m, a column
-# reduction comes first: the price of a column is its least cost.  O(n^2 m) at worst.
-#
-# The caller keeps (n + m + 2) * |c| below 2**62, so no price and no path length overflows.
-#
-# R. Jonker and A. Volgenant, A shortest augmenting path algorithm for dense and sparse linear assignment problems, Computing 38 (1987).
+"""Dense linear assignment: every row to a column of its own, at the least cost.
+
+Given is an n x m matrix c of integers, n <= m.  The dual has a price v(j) for each column; the reduced cost of a pair is c(i, j) - v(j), and row i is matched only to
+a column where it is least.  Invariants, after every step:
+
+(D)  a matched row's column has the least reduced cost of its row;
+(F)  an unmatched column has the price 0 when n < m, so that a column more than is needed is worth nothing.
+
+A matching of all rows under (D) and (F) is optimal, and v with u(i) = min over j of c(i, j) - v(j) proves it.
+
+The method is that of Jonker and Volgenant: augmenting row reduction, in which a free row takes its best column, lowers the price by what the second best is worse, and sets
+free the row that had it; then, for the rows that are still free, augmentation along shortest paths on reduced costs (Dijkstra's algorithm over columns).  When n = m, a column
+reduction comes first: the price of a column is its least cost.  O(n^2 m) at worst.
+
+The caller keeps (n + m + 2) * |c| below 2**62, so no price and no path length overflows.
+
+R. Jonker and A. Volgenant, A shortest augmenting path algorithm for dense and sparse linear assignment problems, Computing 38 (1987).
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from flowsched._faults cimport FS_FUEL, _zeros, fs_look
+
+import numpy as np
 
 cdef int64_t BEYOND = <int64_t> 1 << 62
 

@@ -1,25 +1,26 @@
-# Changes of a kept network in many small steps, by a caller that holds on to ids: numbers come as Python's, go to the kernel through one vector, and no array is made.
-#
-# `stage` is that vector.  It holds the columns of the change at hand, one after the other, and nothing between two calls.
-# A single number waits in a mapping from id to value until `flush`.  Those of one kind go in the order of their ids, so that the order in which things were named
-# does not show in the flow.
-#
-# What an exception leaves behind: numbers that waited still wait, and the kernel has changed nothing (E).
-#
-# Where the network has a slack (network/slack.py), changes are made on that, by arrays that share the memory of `stage`.
+"""Changes of a kept network in many small steps, by a caller that holds on to ids.
 
-from cpython.pycapsule cimport PyCapsule_New
+Numbers come as Python's, go to the kernel through one vector, and no array is made.
+
+`stage` is that vector.  It holds the columns of the change at hand, one after the other, and nothing between two calls.
+A single number waits in a mapping from id to value until `flush`.  Those of one kind go in the order of their ids, so that the order in which things were named
+does not show in the flow.
+
+What an exception leaves behind: numbers that waited still wait, and the kernel has changed nothing (E).
+
+Where the network has a slack (network/slack.py), changes are made on that, by arrays that share the memory of `stage`.
+"""
+
 from libc.string cimport memcpy
 
-include "_entries.pxi"
+from flowsched._cs cimport SET_CAPACITY, SET_COST, add_arcs, add_nodes, read_flows, set_numbers
+from flowsched._faults cimport _empty
 
-cdef enum:
-    E_SUPPLY
-    E_CAPACITY
-    E_COST
+import numpy as np
+
+from flowsched._cs import Network
 
 
-@cython.auto_pickle(False)
 cdef class NetworkEdits:
     """Changes and reads a network.
 
@@ -31,14 +32,7 @@ cdef class NetworkEdits:
     ----------
     count : int
         Nodes and arcs added and altered so far.
-    entries : capsule
-        `Entries`.
     """
-
-    cdef public object count
-    cdef readonly object _network
-    cdef readonly dict _supply, _capacity, _cost     # numbers that wait
-    cdef int64_t[::1] stage
 
     def __init__(self, network):
         self.count, self._network = 0, network
@@ -65,7 +59,7 @@ cdef class NetworkEdits:
 
     cdef object array(self, Py_ssize_t i, Py_ssize_t k):
         """The same, as an array."""
-        return _whole(self.stage)[i * k:i * k + k]
+        return self.stage.base[i * k:i * k + k]
 
     cdef list ids(self, Py_ssize_t i, Py_ssize_t k):
         """The same, as a list."""
@@ -91,16 +85,10 @@ cdef class NetworkEdits:
     def new_nodes(self, Py_ssize_t k):
         """Add nodes without supply; return their ids."""
         target = self._network._target
-        cdef Network core
         self.ready(2 * k)
         self.put(0, k, 0)
         if type(target) is Network:
-            core = target
-            core.take()
-            try:
-                core.more_nodes(self.part(0, k), self.part(1, k))
-            finally:
-                core.give()
+            add_nodes(target, self.part(0, k), self.part(1, k))
             found = self.ids(1, k)
         else:
             found = target.add_nodes(self.array(0, k)).tolist()
@@ -110,7 +98,6 @@ cdef class NetworkEdits:
     def new_arcs(self, list tail not None, head, capacity, cost):
         """Add arcs; return their ids.  Each of `head`, `capacity` and `cost` is a list, or one number for all."""
         cdef Py_ssize_t k = len(tail)
-        cdef Network core
         target = self._network._target
         self.ready(5 * k)
         self.put(0, k, tail)
@@ -118,12 +105,7 @@ cdef class NetworkEdits:
         self.put(2, k, capacity)
         self.put(3, k, cost)
         if type(target) is Network:
-            core = target
-            core.take()
-            try:
-                core.more_arcs(self.part(0, k), self.part(1, k), self.part(2, k), self.part(3, k), core.none64, self.part(4, k))
-            finally:
-                core.give()
+            add_arcs(target, self.part(0, k), self.part(1, k), self.part(2, k), self.part(3, k), self.part(4, k))
             found = self.ids(4, k)
         else:
             found = target.add_arcs(self.array(0, k), self.array(1, k), self.array(2, k), self.array(3, k), _NO_BOUNDS).tolist()
@@ -154,11 +136,11 @@ cdef class NetworkEdits:
 
     def set_capacities(self, arcs, capacity):
         """Set capacities at once, after those that wait."""
-        self.send(E_CAPACITY, self._capacity, arcs, capacity)
+        self.send(SET_CAPACITY, self._capacity, arcs, capacity)
 
     def set_costs(self, arcs, cost):
         """Set costs at once, after those that wait."""
-        self.send(E_COST, self._cost, arcs, cost)
+        self.send(SET_COST, self._cost, arcs, cost)
 
     cdef int send(self, int what, dict waiting, arcs, values) except -1:
         """Send numbers that wait, and others after them: a list or a vector of ids, and one of values."""
@@ -170,7 +152,7 @@ cdef class NetworkEdits:
             for i in range(n, k):
                 at[i], at[k + i] = (<list> arcs)[i - n], values[i - n]
         else:
-            whole = _whole(self.stage)
+            whole = self.stage.base
             whole[n:k], whole[k + n:2 * k] = arcs, values
         return self.apply(what, waiting, k)
 
@@ -187,31 +169,29 @@ cdef class NetworkEdits:
     cdef int apply(self, int what, dict waiting, Py_ssize_t k) except -1:
         """Send the first column of length k, ids, and the second one, values; those that waited are among them."""
         target = self._network._target
-        cdef int64_t[::1] ids, values
-        cdef Network core
         if not k:
             return 0
         if type(target) is Network:
-            core, ids, values = target, self.part(0, k), self.part(1, k)
-            core.take()
-            try:
-                if what == E_SUPPLY:
-                    core.put_supply(ids, values)
-                elif what == E_CAPACITY:
-                    core.put_capacity(ids, values)
-                else:
-                    core.put_cost(ids, values)
-            finally:
-                core.give()
+            set_numbers(target, what, self.part(0, k), self.part(1, k))
         else:
             (target.set_supply, target.set_capacity, target.set_cost)[what](self.array(0, k), self.array(1, k))
         self.count += k
         waiting.clear()
         return 0
 
-    @property
-    def entries(self):
-        return _ENTRIES
+    cdef int flows(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
+        """Read the flow on arcs in the last solution."""
+        return read_flows(self._network._core, arcs, k, flow)
+
+    cdef int send_all(self, int what, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
+        """Send capacities or costs of arcs, after those that wait."""
+        cdef dict waiting = self._cost if what == SET_COST else self._capacity
+        cdef Py_ssize_t n = len(waiting)
+        cdef int64_t *at = self.wait(waiting, n + k)
+        if k:
+            memcpy(at + n, arcs, k * sizeof(int64_t))
+            memcpy(at + 2 * n + k, values, k * sizeof(int64_t))
+        return self.apply(what, waiting, n + k)
 
     def flow(self, arcs):
         """Return the flow on arcs."""
@@ -223,35 +203,3 @@ cdef class NetworkEdits:
 
 
 _NO_BOUNDS = np.zeros(0, np.int64)
-
-
-cdef int read_flows(void *network, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
-    """See `Entries`."""
-    cdef Network core = <Network?> (<object> network)._core
-    cdef Py_ssize_t i
-    core.take()
-    try:
-        for i in range(k):
-            if not (0 <= arcs[i] < core.m and core.pos[2 * arcs[i]] >= 0):
-                raise IndexError("no such arc")
-            flow[i] = core.last_flow(<int32_t> arcs[i]) if core.solved else 0
-    finally:
-        core.give()
-    return 0
-
-
-cdef int send_many(void *edits, bint cost, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
-    """See `Entries`."""
-    cdef NetworkEdits self = <NetworkEdits?> <object> edits
-    cdef dict waiting = self._cost if cost else self._capacity
-    cdef Py_ssize_t n = len(waiting)
-    cdef int64_t *at = self.wait(waiting, n + k)
-    if k:
-        memcpy(at + n, arcs, k * sizeof(int64_t))
-        memcpy(at + 2 * n + k, values, k * sizeof(int64_t))
-    return self.apply(E_COST if cost else E_CAPACITY, waiting, n + k)
-
-
-cdef Entries entries
-entries.flows, entries.send = read_flows, send_many
-_ENTRIES = PyCapsule_New(&entries, "flowsched.entries", NULL)

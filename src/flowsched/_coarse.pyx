@@ -1,24 +1,35 @@
-# A coarse flow for the simplex to start from: one phase of push-relabel.
-#
-# Goldberg and Tarjan's successive approximation takes a flow through phases of falling epsilon: at the end of each, rc >= -epsilon on every residual
-# half-arc.  This is a single phase, from nothing.  Then the simplex has little left to do: its flow goes the right ways on the whole, and its potentials are good up
-# to epsilon a step.  Epsilon is what one of the cheapest arcs at a node costs, on average, for paths of such arcs lead everywhere.  A smaller one takes
-# many more steps here than it saves pivots, a larger one the other way round.
-#
-# The phase is partial augment-relabel: from a node of excess a path of at most `REACH` half-arcs of rc < 0 is grown, dead ends are relabelled, and what the
-# path takes is pushed along it.  A *global update* now and then lowers every potential to its distance, in steps of epsilon, from the nearest deficit.
-#
-# Nothing rests on how good the flow is.  At every step each arc is within its bounds and `exc` says what each node has too much or too little, so the phase may be
-# given up at any time: after too many scans, which bounds every loop here, or when potentials have fallen too far, as they do in a network without a feasible flow.
-#
-# References: A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); Z. Király, P. Kovács, Efficient implementations of
-# minimum-cost flow algorithms (2012).
+"""A coarse flow for the simplex to start from: one phase of push-relabel.
+
+Goldberg and Tarjan's successive approximation takes a flow through phases of falling epsilon: at the end of each, rc >= -epsilon on every residual
+half-arc.  This is a single phase, from nothing.  Then the simplex has little left to do: its flow goes the right ways on the whole, and its potentials are good up
+to epsilon a step.  Epsilon is what one of the cheapest arcs at a node costs, on average, for paths of such arcs lead everywhere.  A smaller one takes
+many more steps here than it saves pivots, a larger one the other way round.
+
+The phase is partial augment-relabel: from a node of excess a path of at most `REACH` half-arcs of rc < 0 is grown, dead ends are relabelled, and what the
+path takes is pushed along it.  A *global update* now and then lowers every potential to its distance, in steps of epsilon, from the nearest deficit.
+
+Nothing rests on how good the flow is.  At every step each arc is within its bounds and `exc` says what each node has too much or too little, so the phase may be
+given up at any time: after too many scans, which bounds every loop here, or when potentials have fallen too far, as they do in a network without a feasible flow.
+
+References: A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); Z. Király, P. Kovács, Efficient implementations of
+minimum-cost flow algorithms (2012).
+"""
+
+cimport cython
+from libc.math cimport sqrt
+from libc.stdint cimport int32_t, int64_t
+
+from flowsched._basis cimport C_LATE, C_OK, CINF, Basis
+from flowsched._faults cimport _copy, _empty, _zeros
+
+import numpy as np
 
 cdef struct Half:      # half-arcs of one node lie side by side, forward ones first
     int64_t cost
     int32_t head
     int32_t mate       # where the other half-arc of the arc is
 
+cdef object INT32 = np.int32, INT64 = np.int64
 HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("mate", "i4")])
 
 cdef enum:
@@ -32,7 +43,7 @@ cdef double GRAIN = 3.4                  # of epsilon: times the mean cost by (a
 
 @cython.final
 cdef class Coarse:
-    """One phase for a `Simplex` whose slots are filled; see above."""
+    """One phase for a `Basis` whose slots are filled; see above."""
 
     cdef int32_t n
     cdef int64_t eps               # 2 to the power of `grain`
@@ -60,7 +71,7 @@ cdef class Coarse:
     cdef int64_t[::1] room         # residual capacity
     cdef int32_t[::1] place        # where the half-arc of the slot is
 
-    def __init__(self, Simplex owner):
+    def __init__(self, Basis owner):
         cdef int32_t n = owner.n
         self.n = n
         self.pot, self.exc = _zeros(n, INT64), _copy(owner.b)[:n]
@@ -75,7 +86,7 @@ cdef class Coarse:
         self.floor = -4 * <int64_t>(n + 1) * max(owner.top_cost, 1)
         self.dead = self.floor - max(owner.top_cost, 1)
 
-    cdef int load(self, Simplex owner) except -1 nogil:
+    cdef int load(self, Basis owner) except -1 nogil:
         """Lay out the half-arcs, with no flow except on arcs of negative cost, which are full."""
         cdef int32_t e, u, v, i, j
         cdef int64_t room, cost
@@ -114,7 +125,7 @@ cdef class Coarse:
             self.grain += 1
         return 0
 
-    cdef int refine(self, Simplex owner) except -1 nogil:
+    cdef int refine(self, Basis owner) except -1 nogil:
         """Route excesses until there are none, or it is given up; C_LATE if time is up."""
         cdef Half *half = &self.half[0]
         cdef int64_t *pot = &self.pot[0]
@@ -201,7 +212,7 @@ cdef class Coarse:
                     return C_LATE
         return C_OK
 
-    cdef int hand_over(self, Simplex owner) except -1 nogil:
+    cdef int hand_over(self, Basis owner) except -1 nogil:
         """Let the owner start from this flow and these potentials."""
         cdef int32_t v, e
         cdef int64_t room, flow, least = 0
@@ -293,3 +304,17 @@ cdef class Coarse:
         if later >= 0:
             self.sooner[later] = sooner
         return 0
+
+
+cdef int coarse_flow(Basis owner, int64_t *scanned) except -1:
+    """Let the owner start from a coarse flow, in its `load`, and potentials; C_LATE if time is up.  `scanned` becomes the half-arcs that were."""
+    cdef Coarse coarse = Coarse(owner)
+    cdef int status
+    owner.load = _zeros(owner.slots, INT64)
+    with nogil:
+        coarse.load(owner)
+        status = coarse.refine(owner)
+        scanned[0] = coarse.scanned
+        if status == C_OK:
+            coarse.hand_over(owner)
+    return status

@@ -1,0 +1,36 @@
+# Fault points: where the kernels allocate an array, and where they look for signals.  See `_faults.pyx`.
+
+from libc.stdint cimport int64_t
+
+cdef extern from *:
+    """
+    #ifdef FLOWSCHED_FAULTS
+    #define FS_FAULTS 1
+    #else
+    #define FS_FAULTS 0
+    #endif
+    """
+    bint FS_FAULTS
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+cdef int64_t FS_FUEL                        # work between two looks at clock and signals
+cdef int64_t FS_LONG                        # that of the simplex
+
+cdef int count_allocation() except -1
+cdef int count_look() except -1
+
+cdef object _empty(int64_t size, kind)
+cdef object _zeros(int64_t size, kind)
+cdef object _copy(values)
+
+
+cdef inline int fs_allocate() except -1:
+    """An array is about to be allocated."""
+    return count_allocation() if FS_FAULTS else 0
+
+
+cdef inline int fs_look() except -1:
+    """Let signal handlers run."""
+    return count_look() if FS_FAULTS else PyErr_CheckSignals()

@@ -1,0 +1,19 @@
+"""Compiled ranges of costs; callers use `flowsched.network`."""
+
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Ints = NDArray[np.int64]
+_Ids = NDArray[np.int32]
+
+__test__: Final[dict[str, str]]
+
+def ranges(
+    first: _Ids, half: _Ids, head: _Ids, reduced: _Ints, potential: _Ints, arcs: _Ids
+) -> tuple[_Ints, _Ints]: ...
+
+@final
+class Search:
+    def __init__(self, first: _Ids, half: _Ids, head: _Ids, reduced: _Ints) -> None: ...

@@ -1,0 +1,369 @@
+"""Arcs from classes to machines: what a network has not been told of room and costs, and the flow on them.
+
+A mirror (`flowsched.builder.class_arcs.ClassArcs`) holds by class and row the arc, its capacity, its cost and the bits of what stands against one more task.
+`refresh` changes the mirror, and tells the network, class by class and row by row.  Invariants, for all pairs and after each call:
+
+* capacity is the least of the room and of the seats: free slots, and those of tasks that the class may displace;
+* cost is that of the pair when its arc was last open: the cost of a closed arc does not matter;
+* ``open[c]`` is the number of rows without any bit, and ``roomy[c]`` is ``open[c] > 0``.
+
+Memory is taken before the mirror changes: an exception before the network is told leaves it as it was.  Lengths and indices are checked before any array is used.
+
+`sent` reads the flow where it may have changed: on the arcs from aggregators to racks that the last solution altered, and on those that had flow before.  So it
+costs what runs through racks now, not what there is.
+"""
+
+cimport cython
+from cpython cimport array
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport qsort
+
+from flowsched._faults cimport _empty
+from flowsched.cluster._room cimport (
+    UNLIMITED, InventoryColumns, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
+)
+from flowsched.network._edits cimport SET_CAPACITY, SET_COST, NetworkEdits
+from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabulated
+
+import numpy as np
+
+cdef enum:
+    AHEAD = 12              # pairs that memory is fetched ahead of
+
+
+cdef class ClassArcsColumns:
+    """Columns of `ClassArcs`."""
+
+    cdef public int64_t[:, ::1] arc, gate, capacity, cost
+    cdef public uint32_t[:, ::1] why
+    cdef public uint8_t[::1] roomy
+    cdef public int64_t[::1] open, cursor, refused_at
+
+
+cdef class RackArcsColumns:
+    """Columns of `RackArcs`."""
+
+    cdef public int64_t[::1] of, pair
+    cdef public int64_t[:, ::1] node, arc, capacity, cost
+
+
+cdef inline void fetch(const World *w, int64_t r) noexcept nogil:
+    fs_fetch(w.free + r * w.resources)
+    fs_fetch(w.capacity + r * w.resources)
+    fs_fetch(w.slots + r)
+    fs_fetch(w.running + r)
+    fs_fetch(w.running_at + r * w.levels)
+    fs_fetch(w.shape + r)
+    fs_fetch(w.usable + r)
+    fs_fetch(w.over + r)
+
+
+cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, int64_t r, there) except -1:
+    """The slots open to a class: free ones, and those of tasks that it may displace: none without `level`, and none on the rows in `there`."""
+    cdef int64_t seats = w.slots[r] - w.running[r]
+    if level != NULL and w.slots[r] < UNLIMITED and (there is None or r not in there):
+        seats += worse_of(w, level, c, r)
+    return max(seats, 0)
+
+
+def seats(inventory, const int64_t[::1] classes not None, const int64_t[::1] rows not None, bint displacing, refused, /):
+    """Return the slots open to each class, int64, shape (classes, rows); `displacing` and `refused` as in `refresh`."""
+    cdef World w
+    cdef InventoryColumns _at = open_world(inventory, &w)
+    cdef array.array levels = levels_of(inventory, &w)
+    cdef Py_ssize_t i, j
+    check_all(classes, w.classes, "class")
+    check_all(rows, w.rows, "row")
+    found = matrix(classes.shape[0], rows.shape[0], np.int64)
+    cdef int64_t[:, ::1] out = found
+    for i in range(classes.shape[0]):
+        there = refused.get(classes[i])
+        for j in range(rows.shape[0]):
+            out[i, j] = seats_of(&w, int64s(levels) if displacing else NULL, classes[i], rows[j], there)
+    return found
+
+
+def behind(mirror, list classes not None, int64_t clock, /):
+    """Return the classes that are not up to date, by their cursors, which become `clock`."""
+    cdef ClassArcsColumns at = mirror.typed
+    cdef int64_t c, last = -1
+    cdef dict found = {}
+    cdef list members = None
+    for one in classes:
+        c = one
+        check(c, at.cursor.shape[0], "class")
+        if at.cursor[c] < clock:
+            if members is None or at.cursor[c] != last:
+                last = at.cursor[c]
+                members = found.setdefault(last, [])
+            members.append(one)
+            at.cursor[c] = clock
+    return found
+
+
+cdef array.array rows_of(inventory, const World *w, int64_t clock, rows):
+    """The rows given, or those that changed after `clock`."""
+    cdef int64_t start
+    cdef const int64_t[::1] given
+    cdef array.array found
+    if rows is None and inventory._reach is None:
+        start = inventory._log_from
+        if start <= clock and <int64_t> inventory.clock - clock <= <int64_t> inventory._log_most // 4:
+            return logged(inventory._log, clock - start, clock, w)
+    given = inventory.changed_since(clock) if rows is None else rows
+    check_all(given, w.rows, "row")
+    found = numbers(given.shape[0])
+    for start in range(given.shape[0]):
+        int64s(found)[start] = given[start]
+    return found
+
+
+@cython.boundscheck(False)      # an axis may have the length 0
+def refresh(NetworkEdits batch not None, inventory, mirror, list classes not None, int64_t clock, recipe, prices, bint displacing, refused,
+            rows=None, fits=None, bits=None, /):
+    """Bring the mirror up to date for classes and the rows that changed after `clock`, and tell the network.
+
+    Parameters
+    ----------
+    batch : NetworkEdits
+    inventory : Inventory
+    mirror : ClassArcs
+    classes : list of int
+    clock : int
+        The cursor that they had.
+    recipe : tuple or None
+        Built-in costs, see `prices`.
+    prices : ndarray of int64, shape (classes, rows)
+        The costs where `recipe` is None.
+    displacing : bool
+        Tasks may displace those of worse priority where slots are limited.
+    refused : mapping of int to collection of int
+        By class, rows where they may not.
+    rows : ndarray of int64, optional
+        These rows, whenever they changed.
+    fits, bits : ndarray, shape (classes, rows), optional
+        The room where it is not that of `room`.
+
+    Returns
+    -------
+    (ndarray of int64, ndarray of int64) or None
+        Classes and rows of the pairs that need an arc: class by class, row by row.
+    """
+    cdef World w
+    cdef InventoryColumns _at = open_world(inventory, &w)
+    cdef ClassArcsColumns at = mirror.typed
+    cdef Recipe of
+    cdef Py_ssize_t i, j, k, p, lines = len(classes), mirrored = at.arc.shape[1]
+    cdef Py_ssize_t moved = 0, dearer = 0, new = 0
+    cdef int64_t c, r, fit, capacity, cost, arc
+    cdef uint32_t why
+    cdef bint changed
+    cdef const int64_t[:, ::1] given, given_fit
+    cdef const uint32_t[:, ::1] given_why
+    cdef const int64_t *level = NULL
+    cdef dict copies = mirror._why_copy
+    cdef bint copied = bool(copies), refusing = bool(refused), priced = recipe is None, fitted = fits is not None
+    cdef array.array index = numbers(lines), levels, table
+    w.rows, w.classes = min(w.rows, mirrored), min(w.classes, at.arc.shape[0])
+    cdef array.array changed_rows = rows_of(inventory, &w, clock, rows)
+    cdef const int64_t *row = int64s(changed_rows)
+    cdef Py_ssize_t count = len(changed_rows), pairs = lines * count
+    if not count:
+        return None
+    for i in range(lines):
+        int64s(index)[i] = classes[i]
+        check(int64s(index)[i], w.classes, "class")
+    if fitted:
+        given_fit, given_why = fits, bits
+        if not (given_fit.shape[0] == given_why.shape[0] == lines and given_fit.shape[1] == given_why.shape[1] == count):
+            raise ValueError("refresh: arrays of different lengths")
+    if priced:
+        given = prices
+        if given.shape[0] != lines or given.shape[1] != count:
+            raise ValueError("refresh: arrays of different lengths")
+    else:
+        read_recipe(recipe, &of)
+        table = new_table(&w, count)
+    if displacing:
+        levels = levels_of(inventory, &w)
+        level = int64s(levels)
+    cdef array.array memory = numbers(5 * pairs)
+    cdef int64_t *out = int64s(memory)          # arcs and capacities that differ, arcs and costs that differ
+    cdef int64_t *out_new = out + 4 * pairs     # pairs that need an arc
+    cdef int64_t *m_arc = &at.arc[0, 0]
+    cdef int64_t *m_capacity = &at.capacity[0, 0]
+    cdef int64_t *m_cost = &at.cost[0, 0]
+    cdef uint32_t *m_why = &at.why[0, 0]
+    for i in range(lines):
+        c = int64s(index)[i]
+        there = refused.get(c) if refusing else None
+        changed = clock == 0
+        for j in range(-AHEAD, count):
+            if j + AHEAD < count:
+                k = c * mirrored + row[j + AHEAD]
+                fetch(&w, row[j + AHEAD])
+                fs_fetch(m_arc + k)
+                fs_fetch(m_capacity + k)
+                fs_fetch(m_cost + k)
+                fs_fetch(m_why + k)
+            if j < 0:
+                continue
+            r, p = row[j], i * count + j
+            k = c * mirrored + r
+            if not fitted:
+                fit = room_of(&w, c, r, False, &why)
+            else:
+                fit, why = given_fit[i, j], given_why[i, j]
+            capacity = min(fit, seats_of(&w, level, c, r, there))
+            if why != m_why[k]:
+                at.open[c] += (why == 0) - (m_why[k] == 0)
+                m_why[k] = why
+                changed = True
+            arc = m_arc[k]
+            if capacity > 0:
+                cost = given[i, j] if priced else price(&w, &of, c, r, tabulated(&w, table.data.as_doubles, j, r))
+                if arc < 0:
+                    out_new[new] = p
+                    new += 1
+                    m_cost[k] = cost
+                elif cost != m_cost[k]:
+                    out[2 * pairs + dearer], out[3 * pairs + dearer] = arc, cost
+                    dearer += 1
+                    m_cost[k] = cost
+            if arc >= 0 and capacity != m_capacity[k]:
+                out[moved], out[pairs + moved] = arc, capacity
+                moved += 1
+            m_capacity[k] = capacity
+        if changed:
+            at.roomy[c] = at.open[c] > 0
+            if copied:
+                copies.pop(c, None)
+    if moved:
+        batch.send_all(SET_CAPACITY, out, out + pairs, moved)
+    if dearer:
+        batch.send_all(SET_COST, out + 2 * pairs, out + 3 * pairs, dearer)
+    if not new:
+        return None
+    at_class, at_row = _empty(new, np.int64), _empty(new, np.int64)
+    cdef int64_t[::1] new_class = at_class, new_row = at_row
+    for i in range(new):
+        new_class[i], new_row[i] = int64s(index)[out_new[i] // count], row[out_new[i] % count]
+    return at_class, at_row
+
+
+# -- flow -----------------------------------------------------------------------------------------------------------
+
+
+cdef int ascending(const void *a, const void *b) noexcept nogil:
+    cdef int64_t x = (<const int64_t *> a)[0], y = (<const int64_t *> b)[0]
+    return (x > y) - (x < y)
+
+
+def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
+    """Return the flow from racks to machines: by class, ``[(row, units), ...]``, both ascending.
+
+    Parameters
+    ----------
+    racks : RackArcs
+        Its `_used` are ascending; they become the arcs that have flow now.
+    mirror : ClassArcs
+    batch : NetworkEdits
+    classes : collection of int
+    more : sequence of int
+        Pairs ``class << 32 | rack`` where flow enters the rack otherwise than by the class's aggregator.
+    changed : ndarray of int64 or None
+        Arcs, ascending: those of them that lead to racks are looked at, beside those in `_used`.  None if all may have changed.
+    """
+    cdef RackArcsColumns rack_arcs = racks.typed
+    cdef ClassArcsColumns class_arcs = mirror.typed
+    cdef array.array before = racks.all_arcs() if changed is None or racks._used is None else racks._used
+    cdef const int64_t *used = int64s(before)
+    cdef const int64_t[::1] other
+    cdef Py_ssize_t i = 0, j = 0, n = len(before), k = 0, count = 0, total = 0, width = rack_arcs.arc.shape[1]
+    cdef int64_t arc = -1, last = -1, c, r
+    cdef bint asked = False
+    cdef list entered = [], there = None
+    cdef dict found = {}, listed = racks._listed
+    cdef array.array rows
+    if changed is not None:
+        other = changed
+        k = other.shape[0]
+    cdef array.array at_memory = numbers(n + k), units_memory = numbers(n + k), pairs_memory
+    cdef int64_t *at = int64s(at_memory)
+    cdef int64_t *units = int64s(units_memory)
+    cdef int64_t *pairs
+    while i < n or j < k:
+        if j == k or i < n and used[i] <= other[j]:
+            arc = used[i]
+            i += 1
+        else:
+            arc = other[j]
+            j += 1
+        if arc >= rack_arcs.pair.shape[0]:
+            break
+        if arc <= last or rack_arcs.pair[arc] < 0:
+            continue
+        last = arc
+        c, r = rack_arcs.pair[arc] >> 32, rack_arcs.pair[arc] & 0xffffffff
+        if c < rack_arcs.arc.shape[0] and r < width and rack_arcs.arc[c, r] == arc:    # an id may belong to another arc by now
+            at[count] = arc
+            count += 1
+    n, count = count, 0
+    batch.flows(at, n, units)
+    pairs_memory = numbers(n + len(more))
+    pairs = int64s(pairs_memory)
+    for i in range(n):
+        if units[i] > 0:
+            at[count], pairs[count] = at[i], rack_arcs.pair[at[i]]
+            count += 1
+    racks._used = at_memory[:count]
+    for one in more:
+        if count < n + len(more):
+            pairs[count] = one
+            count += 1
+    qsort(pairs, count, sizeof(int64_t), &ascending)
+    n, count, last = count, 0, -1
+    for i in range(n):
+        if i and pairs[i] == arc:
+            continue
+        arc, c = pairs[i], pairs[i] >> 32
+        if c != last:
+            last, asked = c, c in classes
+            if asked:
+                check(c, class_arcs.arc.shape[0], "class")
+        if asked:
+            rack = arc & 0xffffffff
+            rows = listed.get(rack)
+            if rows is None:
+                rows = racks.members(rack)
+            entered.append(rows)
+            total += len(rows)
+            pairs[count] = c        # from here on, the class of each entry
+            count += 1
+    if not total:
+        return found
+    at_memory, units_memory = numbers(3 * total), numbers(total)
+    at, units = int64s(at_memory), int64s(units_memory)
+    cdef int64_t *key = at + total
+    n, count = count, 0
+    for i in range(n):
+        c, rows = pairs[i], entered[i]
+        for j in range(len(rows)):
+            r = int64s(rows)[j]
+            check(r, class_arcs.arc.shape[1], "row")
+            arc = class_arcs.arc[c, r]
+            if arc >= 0:
+                at[count], key[2 * count] = arc, c << 32 | r
+                count += 1
+    batch.flows(at, count, units)
+    n, count = count, 0
+    for i in range(n):
+        if units[i] > 0:
+            key[2 * count], key[2 * count + 1] = key[2 * i], units[i]
+            count += 1
+    qsort(key, count, 2 * sizeof(int64_t), &ascending)
+    for i in range(count):
+        if not i or key[2 * i] >> 32 != key[2 * i - 2] >> 32:
+            there = found[key[2 * i] >> 32] = []
+        there.append((key[2 * i] & 0xffffffff, key[2 * i + 1]))
+    return found

@@ -1,0 +1,195 @@
+"""Running arcs, compiled: which differ from the tasks that run, and which age buckets have ended.
+
+`flowsched.builder.running.RunningArcs` holds by group and machine an arc, how many tasks of the group run there, and when the youngest of them has begun.
+`find_running` compares these with the groups.
+"""
+
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
+
+from flowsched.cluster._room cimport UNLIMITED, InventoryColumns, check
+
+
+cdef class MachineArcsColumns:
+    """Columns of `MachineArcs`."""
+
+    cdef public int64_t[::1] node, arc, capacity
+
+
+cdef class RunningArcsColumns:
+    """Columns of `RunningArcs`."""
+
+    cdef public int64_t[::1] arc, running, bucket, ending
+    cdef public double[::1] since, due, end
+
+
+cdef double youngest(tuple began) except? -1:
+    """The latest of some starts."""
+    cdef double latest = -INFINITY, one
+    for start in began:
+        one = start
+        latest = max(latest, one)
+    return latest
+
+
+def find_running(running, dict touched not None, /):
+    """Compare arcs of `RunningArcs` with the tasks that run: of these groups, on the machines named with each.
+
+    Capacities that differ are sent.
+
+    Returns
+    -------
+    old, aged : list of int
+        Indices of arcs that go, and of those with another start.
+    new, tails, heads, counts, starts : list
+        Indices of arcs that come, their ends, how many tasks run there, and when the youngest of them has begun.
+    """
+    cdef dict of = running._of, nodes = running.groups.nodes, capacities = running.batch._capacity, known, on
+    cdef list old = [], aged = [], new = [], tails = [], heads = [], counts = [], starts = []
+    cdef list free = running._indices._free
+    cdef RunningArcsColumns at = running.typed
+    cdef MachineArcsColumns machines = running.machines.typed
+    cdef InventoryColumns world = running.cluster.inventory.typed
+    cdef int64_t row, index, count, rows = min(world.slots.shape[0], machines.node.shape[0])
+    cdef double start
+    for group, there in touched.items():
+        if not there:
+            continue
+        on = group.on
+        known = of.get(group)
+        if known is None:
+            known = of[group] = {}
+        for one in <dict?> there:
+            began, found = on.get(one), known.get(one)
+            if began is None:
+                if found is not None:
+                    del known[one]
+                    old.append(found)
+                continue
+            row, count = one, len(<tuple?> began)
+            check(row, rows, "row")
+            start = INFINITY if world.slots[row] == UNLIMITED else youngest(began)
+            if found is None:
+                found = known[one] = free.pop() if free else running._indices.take()
+                new.append(found)
+                tails.append(nodes[group].node)
+                heads.append(machines.node[row])
+                counts.append(count)
+                starts.append(start)
+                continue
+            index = found
+            check(index, at.arc.shape[0], "arc")
+            if at.running[index] != count:
+                at.running[index] = count
+                capacities[at.arc[index]] = count
+            if at.since[index] != start:
+                at.since[index] = start
+                aged.append(found)
+    return old, aged, new, tails, heads, counts, starts
+
+
+cdef struct Ends:
+    double *end             # heap of ends of age buckets: none is later than its children, those at four times its place plus 1 to 4
+    int64_t *arc            # index of the arc of each
+    Py_ssize_t count, room
+
+
+cdef Ends ends_of(RunningArcsColumns at, running) except *:
+    """The heap of `RunningArcs`."""
+    cdef Ends ends = Ends(&at.end[0], &at.ending[0], running._ends, at.end.shape[0])
+    if not 0 <= ends.count <= ends.room:
+        raise IndexError("more ends than there is room for")
+    return ends
+
+
+cdef int put_end(Ends *ends, double due, int64_t arc) except -1:
+    """Put in the end of a bucket, if it has one."""
+    cdef Py_ssize_t i = ends.count, above
+    if due == INFINITY:
+        return 0
+    if i == ends.room:
+        raise IndexError("no room for an end")
+    ends.count += 1
+    while i:
+        above = (i - 1) >> 2
+        if ends.end[above] <= due:
+            break
+        ends.end[i], ends.arc[i] = ends.end[above], ends.arc[above]
+        i = above
+    ends.end[i], ends.arc[i] = due, arc
+    return 0
+
+
+cdef void drop_end(Ends *ends) noexcept:
+    """Take out the first end: the last one takes its place, and sinks below those that are earlier."""
+    cdef Py_ssize_t i = 0, least, below, count = ends.count - 1
+    ends.count = count
+    while 4 * i + 1 < count:
+        least = 4 * i + 1
+        for below in range(least + 1, min(least + 4, count)):
+            if ends.end[below] < ends.end[least]:
+                least = below
+        if ends.end[count] <= ends.end[least]:
+            break
+        ends.end[i], ends.arc[i] = ends.end[least], ends.arc[least]
+        i = least
+    ends.end[i], ends.arc[i] = ends.end[count], ends.arc[count]
+
+
+def age_running(running, list aged not None, policy, double now, /):
+    """Note the ages of these arcs of `RunningArcs`, and of those whose age bucket has ended; costs that differ are sent.
+
+    The first end in the heap is one that counts then.
+    """
+    cdef RunningArcsColumns at = running.typed
+    cdef Ends ends = ends_of(at, running)
+    cdef dict costs = running.batch._cost
+    cdef list found = aged[:]
+    cdef int64_t index, bucket = 0
+    cdef double start = 0, due = 0
+    cdef object cost = None
+    while ends.count and ends.end[0] <= now:
+        check(ends.arc[0], at.arc.shape[0], "arc")
+        if at.due[ends.arc[0]] == ends.end[0]:
+            found.append(ends.arc[0])
+        drop_end(&ends)
+    found.sort()        # so that the order of starts does not show in the network
+    for index in found:
+        check(index, at.arc.shape[0], "arc")
+        if cost is None or at.since[index] != start:   # most have begun together
+            start = at.since[index]
+            bucket, due, cost = running.age(start, policy, now)
+        if at.bucket[index] != bucket:
+            at.bucket[index] = bucket
+            costs[at.arc[index]] = cost
+        if at.due[index] != due:
+            at.due[index] = due
+            put_end(&ends, due, index)
+    while ends.count:
+        check(ends.arc[0], at.arc.shape[0], "arc")
+        if at.due[ends.arc[0]] == ends.end[0]:
+            break
+        drop_end(&ends)
+    running._ends = ends.count
+
+
+def begin_running(running, list new not None, list counts not None, list starts not None, policy, now, /):
+    """Note how many tasks run where arcs of `RunningArcs` come, since when, and their ages; return the costs."""
+    cdef RunningArcsColumns at = running.typed
+    cdef Ends ends = ends_of(at, running)
+    cdef int64_t index, bucket = 0
+    cdef double start, last = 0, due = 0
+    cdef Py_ssize_t i
+    cdef object cost = None
+    cdef list costs = []
+    for i in range(min(len(new), len(counts), len(starts))):
+        index, start = new[i], starts[i]
+        check(index, at.arc.shape[0], "arc")
+        if cost is None or start != last:     # most have begun together
+            last = start
+            bucket, due, cost = running.age(start, policy, now)
+        at.running[index], at.since[index], at.bucket[index], at.due[index] = counts[i], start, bucket, due
+        put_end(&ends, due, index)
+        costs.append(cost)
+    running._ends = ends.count
+    return costs

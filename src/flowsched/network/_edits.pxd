@@ -1,0 +1,22 @@
+# Edits of a kept network, for compiled builders.
+
+from libc.stdint cimport int64_t
+
+from flowsched._cs cimport SET_CAPACITY, SET_COST
+
+cdef class NetworkEdits:
+    cdef public object count
+    cdef readonly object _network
+    cdef readonly dict _supply, _capacity, _cost     # numbers that wait
+    cdef int64_t[::1] stage
+
+    cdef int64_t *ready(self, int64_t size) except NULL
+    cdef int64_t[::1] part(self, Py_ssize_t i, Py_ssize_t k)
+    cdef object array(self, Py_ssize_t i, Py_ssize_t k)
+    cdef list ids(self, Py_ssize_t i, Py_ssize_t k)
+    cdef int put(self, Py_ssize_t i, Py_ssize_t k, values) except -1
+    cdef int send(self, int what, dict waiting, arcs, values) except -1
+    cdef int64_t *wait(self, dict waiting, Py_ssize_t k) except NULL
+    cdef int apply(self, int what, dict waiting, Py_ssize_t k) except -1
+    cdef int flows(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1
+    cdef int send_all(self, int what, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1
