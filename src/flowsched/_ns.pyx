@@ -79,7 +79,7 @@ of a run have one tail, whose potential is read once.  Slots are fetched `AHEAD`
 
 Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `survey`, `Simplex.run` -> `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
 `go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` ->
-`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`; network/chains.py -> `joined` -> `join`, `parted` -> `part`.
+`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`; network/one_shot.py -> `joined` -> `join`, `parted` -> `part`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -2073,7 +2073,7 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     LATE          out of time: the flow so far by arc, or None without one; with potentials in `proof`, and the gap in the stats
     RANGE         None: exact arithmetic could overflow, or not 0 <= lower <= capacity
     EASY          None: there are at least `bulk` arcs, and shortest paths hold nearly all flow, so that a local repair is likely to be faster
-    JOINED        the `Simplex`: with the start of that name many nodes only pass flow on, and chains.py takes them out
+    JOINED        the `Simplex`: with the start of that name many nodes only pass flow on, and one_shot.py takes them out
     """
     cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
     simplex.start, simplex.bulk = start, bulk
