@@ -564,3 +564,17 @@ def test_a_scheduler_that_lost_its_journal_decides_nothing(tmp_path: Path) -> No
     with pytest.raises(fs.InputError, match="has no journal"):
         fs.Scheduler().compact()
     assert replace(fs.replay(tmp_path / "journal"), seconds=0).placed == 2
+
+
+def test_an_interrupt_as_a_journal_is_opened_is_what_comes_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing what was not open opened it a second time, and that error came out."""
+    opened: list[Path] = []
+
+    def interrupted(path: Path) -> None:
+        opened.append(path)
+        raise KeyboardInterrupt if len(opened) == 1 else fs.InputError("in use by another scheduler")
+
+    monkeypatch.setattr("flowsched.journal.journal.Log", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fs.Scheduler(journal=tmp_path / "journal")
+    assert len(opened) == 1

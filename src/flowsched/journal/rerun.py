@@ -406,7 +406,8 @@ def attach(target: Target, journal: Journal) -> Recovery | None:
             journal.log.go_on(reader)
             journal.go_on(found.header, found.rounds, fairnesses)
     except BaseException:
-        journal.close()
+        if not journal.closed:  # closing one that is not open would open it, and fail in place of the first error
+            journal.close()
         raise
     return found
 
