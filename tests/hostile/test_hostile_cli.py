@@ -179,7 +179,7 @@ def test_what_an_interrupt_breaks_on_its_way_out_is_not_told(monkeypatch: pytest
             raise KeyError("half-done")
 
     monkeypatch.setattr("bench.run", run)
-    result = invoke("bench", "sequence")
+    result = invoke("bench", "sequence", "--quiet")
     assert result.exit_code == 130 and result.stderr == "Interrupted.\n"
 
 
