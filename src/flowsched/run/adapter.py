@@ -1,7 +1,7 @@
-"""What executors have in common, for those here and for your own.
+"""Base class of executors, for the package's own and for yours.
 
 `Adapter` keeps the acts that are under way, the runs, and the machines that the driver knows.  Where runs outlive the
-driver, `record` is what has to be kept of each, and `Folder` a place for it.
+driver, `record` is the data to keep of each run, and `Folder` is a place for them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Held:
     stopped : bool
         The driver has asked for its stop.
     begun, over : bool
-        The driver was told of its start, of its end.
+        Its start, its end has been reported to the driver.
     """
 
     run: Run
@@ -60,14 +60,14 @@ H = TypeVar("H", bound=Held)
 
 
 class Acts:
-    """What an executor has under way in the background.
+    """The background tasks of an executor.
 
-    An act that raises ends the driver with the reason: nothing that was under way is lost without a word.
+    A task that raises ends the driver with the reason, so no failure is silent.
 
     Attributes
     ----------
     tell : callable
-        The driver's.
+        The driver's callback for reports.
     """
 
     tell: Callable[[Told], None]
@@ -202,9 +202,9 @@ class Adapter(Acts, Generic[H]):
         Parameters
         ----------
         machines : mapping of id to MachineAdded
-            All that are there.
+            All present machines.
         drained : iterable of id
-            Those that take no new tasks.  One of them that is new is told only if it has runs, of an earlier driver.
+            The machines that take no new tasks.  A new one is reported only if it has runs of an earlier driver.
         """
         known, before, out = self.machines, self.drained, set(drained)
         there = known.keys() | self.used()

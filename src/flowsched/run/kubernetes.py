@@ -180,10 +180,10 @@ class KubernetesExecutor(Adapter[_Pod]):
     def feed(self, driver: Driver) -> None:
         """Submit to `driver` each pod of the scheduler ``flowsched`` that waits, and that no driver has made.
 
-        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  It asks for what its
-        containers request.  Of what it says of nodes, its node selector and tolerations count.  A higher priority goes
-        first, as in Kubernetes.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs no
-        journal: the pods that are bound already are left to the cluster when a driver begins.
+        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  Its demand follows from
+        its containers' requests.  Its node selector and tolerations count; other rules on nodes do not.  A higher priority
+        goes first, as in Kubernetes.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs
+        no journal: the pods that are bound already are left to the cluster when a driver begins.
         """
         self._feed = Feed(driver, self._resources)
         for path, pod in list(self._seen["pods"].items()):
@@ -279,7 +279,7 @@ class KubernetesExecutor(Adapter[_Pod]):
             self.tell(told)
 
     async def _log(self, path: str, output: str | os.PathLike[str], told: Told) -> None:
-        """Append the log of a pod to a file, and tell its end."""
+        """Append the log of a pod to a file, and report its end."""
         try:
             log = await self._api.call(self._api.request, "GET", f"{path}/log")
             with open(output, "ab", opener=private.opener) as file:
@@ -328,7 +328,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self.show(shown, drained)
 
     def _soon(self, why: Hashable, seconds: float) -> None:
-        """Look at the nodes again; changes until then are told together."""
+        """Look at the nodes again later; changes until then are reported together."""
         if why not in self._timers:
 
             def act() -> None:
@@ -362,7 +362,7 @@ class KubernetesError(FlowschedError):
 
 
 class Api:
-    """Requests to an API server, through a client of the official package; they block, but for `call` and `ask`.
+    """Requests to an API server, through a client of the official package; all but `call` and `ask` block.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ class Api:
                 if error.status and error.status != 429 and error.status < 500:
                     raise
                 LOGGER.info("%s", error)
-            except ValueError:  # cut off by what is in between
+            except ValueError:  # cut off on the way
                 LOGGER.warning("%s %s: JSON expected, got %s", method, path, quoted(answer[:200]))
             await asyncio.sleep(1.0)
 
@@ -549,13 +549,13 @@ def _ready(node: Mapping[str, Any]) -> bool:
 
 
 def as_machine(node: Mapping[str, Any], others: Iterable[Mapping[str, Any]], resources: Sequence[str]) -> MachineAdded:
-    """Return the machine that a node is, beside pods of others that are on it."""
+    """Return a node as a machine, less the requests of other schedulers' pods on it."""
     there, has = list(others), _amounts(node["status"]["allocatable"])
     slots = int(has.pop("pods", 0)) - len(there) if "pods" in has else None
     for pod in there:
         has.subtract(_requests(pod))
     capacity = {name: max(has[name], 0) for name in resources if name in has}
-    # What Kubernetes itself says of the node's state is known from its conditions.
+    # Kubernetes' own taints repeat the node's conditions, which are read elsewhere.
     taints = [
         (taint["key"], taint.get("value", ""), taint["effect"])
         for taint in node["spec"].get("taints") or ()
@@ -606,7 +606,7 @@ def binding(path: str, run: Run) -> dict[str, Any]:
 
 
 def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
-    """Return what is to be told of a run whose pod is over."""
+    """Return the report of a run whose pod has ended."""
     status = pod["status"]
     if status["phase"] != "Failed":
         return Ended(run.number, 0)

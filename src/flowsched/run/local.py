@@ -299,7 +299,7 @@ class Groups:
         return self._mine / str(run.number)
 
     def enter(self, run: Run, pid: int) -> None:
-        """Put the first process of a run into a group of its own, with what the scheduler has reserved as limits."""
+        """Put the first process of a run into a group of its own, whose limits are the run's reserved resources."""
         group, cpu = self.of(run), run.demand.get("cpu", 0)
         control_groups.make(group)
         limits = {

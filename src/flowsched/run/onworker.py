@@ -1,8 +1,8 @@
 """Commands on the workers of Dask and Ray: none outlives its call, its worker, or the order to stop it.
 
-A command has a session of its own.  A guard in it waits at a pipe whose other end the worker holds.  So the kernel tells
-the guard when the worker dies, and the guard kills the session's group.  What has left the session is found by a token in
-its environment when the command ends, or is stopped: see `flowsched.hrm.agent.processes`.
+A command has a session of its own.  A guard in it waits at a pipe whose other end the worker holds.  The kernel closes that
+end when the worker dies, and the guard then kills the session's group.  Processes that have left the session are found by a
+token in their environment when the command ends, or is stopped: see `flowsched.hrm.agent.processes`.
 
 Linux only.
 """

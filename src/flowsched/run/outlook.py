@@ -1,8 +1,8 @@
 """Tasks that can never run: whether a machine will ever have room for one is tried on empty copies of the cluster.
 
-A copy is a scheduler of the same policy, but for shares, without tasks of its own.  So constraints, taints, slots, devices,
-racks and quotas count as they do in a round, and a gang fits if a round would start it.  One copy has the machines that take
-tasks now; the other one has all that were ever there, and those of which the executor says that they may come.
+A copy is a scheduler of the same policy, without shares and without tasks of its own.  So constraints, taints, slots,
+devices, racks and quotas count as they do in a round, and a gang fits if a round would start it.  One copy has the machines
+that take tasks now.  The other one has all machines that were ever there, and those that may come by the executor's word.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Calls on the nodes of a Ray cluster: flowsched decides which node, Ray executes there.
 
-A run is a Ray task that is pinned to its node (hard node affinity), asks Ray for what the scheduler has reserved, and is
-never retried by Ray.  A node is a machine.
+A run is a Ray task that is pinned to its node (hard node affinity), requests the resources that the scheduler has reserved,
+and is never retried by Ray.  A node is a machine.
 
 The runs of a gang are actors.  Those that start at once begin together: no call before all of these actors are up.  So a
 member finds the others there, and one whose actor has died has been lost.
 
 A run may be lost seconds before Ray counts its node as dead.  Until that is known, the node is drained and the loss is not
-told: a task without demand is sent there.  It comes back from a node that lives, and fails on one that is dead.  Of a command
-it ends what is left, so a command is told as stopped or lost once its processes are gone, see `flowsched.run.onworker`.
+reported: a task without demand is sent there.  It returns from a live node, and fails on a dead one.  For a command, it also
+ends the remaining processes, so a command is reported as stopped or lost once these are gone, see `flowsched.run.onworker`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RayExecutor(Adapter[_Call]):
         Those of the flowsched scheduler.  ``cpu`` and ``gpu`` are Ray's CPU and GPU, ``mem`` its memory in MiB; others are
         custom resources.  Ray chooses the devices.
     poll : float
-        Seconds between two looks at the nodes: Ray does not tell which come and go.
+        Seconds between two polls of the nodes: Ray does not report which come and go.
     """
 
     latency = 0.01
@@ -178,7 +178,7 @@ class RayExecutor(Adapter[_Call]):
                 await self._lost(call, error)
 
     async def _lost(self, call: _Call, error: Exception) -> None:
-        """Tell that a run was lost, once its node has answered; where it does not, its removal tells."""
+        """Report a run as lost once its node has answered; otherwise the node's removal reports that."""
         node = call.run.machine
         self.tell(MachineDrained(node))
         while node in self.machines:

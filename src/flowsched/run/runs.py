@@ -18,7 +18,7 @@ from flowsched.run.executor import Active, Executor, Failed, Run
 LOGGER = logging.getLogger("flowsched")
 
 PATIENCE = 10.0
-"""A stop that was not answered for so long is asked for again."""
+"""Seconds after which a stop without an answer is requested again."""
 
 
 class Runs:
@@ -42,7 +42,7 @@ class Runs:
         Those that have ended, to be released.
     started : int
     now : float
-        The time of what happens.
+        The time of the current call.
     """
 
     def __init__(self, executor: Executor, ahead: Ahead, hear: Callable[[Failed], None]) -> None:
@@ -83,7 +83,7 @@ class Runs:
         self._ahead.leave(run.machine, active.demand, active.since, self.now, active.left)
 
     def left(self, active: Active) -> None:
-        """Let others have the room of a run whose end is still to be told."""
+        """Give the room of a run to others before its end is reported."""
         if active.counted and active.since < inf and not active.left:
             active.left = self._ahead.left(active.run.machine, active.demand, active.since, self.now)
             if active.left:
@@ -172,7 +172,7 @@ class Runs:
             LOGGER.warning("run %d of task %r cannot be stopped: %s", active.run.number, active.run.task, error)
 
     def limit(self, active: Active) -> None:
-        """Let the time limit of a run begin, unless it is being stopped."""
+        """Start the time limit of a run, unless it is being stopped."""
         if active.counted and active.why is None and active.work is not None and active.work.time_limit is not None:
             self._wait(active, active.work.time_limit)
 

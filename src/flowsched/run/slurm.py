@@ -84,7 +84,7 @@ while [ "$left" ]; do
 done
 exit 0
 """
-"""The script of a gang: its steps, and what reports their exit statuses.  A job without a bad one needs no last report."""
+"""The script of a gang: its steps, and the report of their exit statuses.  A job without failures needs no last report."""
 
 _MEMBER = """(srun -m block --exact -N1 -n1 -c%d %s-w %s --job-name=%s /bin/sh -c 'eval "$(cat)"' >/dev/null 2>&1 <<'%s'
 %s%s
@@ -128,8 +128,8 @@ class _Job(Held):
 class SlurmExecutor(Adapter[_Job]):
     """Runs commands as jobs of Slurm; a payload is a `Command`, or a command line.
 
-    A job asks Slurm for what the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.  Paths are
-    those of the nodes.  What else a job needs, such as an account, is said by Slurm's environment variables ``SBATCH_...``.
+    A job requests the resources that the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.
+    Paths are those of the nodes.  Slurm's environment variables ``SBATCH_...`` set other options, such as an account.
 
     `counted` gives the driver the demands as Slurm counts them.  A task that names no memory gets Slurm's default
     (``DefMemPerCPU``, ``DefMemPerNode``), else the part of a node's memory that belongs to its CPUs.  The tasks of a gang,
@@ -319,9 +319,9 @@ class SlurmExecutor(Adapter[_Job]):
     # -- states -------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Tell what has become of jobs and nodes.
+        """Report the changes of jobs and nodes.
 
-        The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
+        Jobs are queried after the nodes, and reported before them.  So a run that ended before its node went down ends.
         """
         asked = [job for job in self.held.values() if job.id and not job.over]
         nodes, usable, unused = await _ask_nodes(_COUNTED, self._part)
@@ -436,7 +436,7 @@ def _status(comment: str, job: _Job) -> int | None:
         return None
 
 
-# -- the commands of Slurm: what they are asked, and what they answer --------------------------------------------------
+# -- the commands of Slurm: requests and answers -----------------------------------------------------------------------
 
 
 class SlurmError(FlowschedError):
@@ -449,7 +449,7 @@ class NoAnswerError(SlurmError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks of a node for one task, as Slurm counts it: whole CPUs, MiB and GPUs."""
+    """A job's request to a node for one task, as Slurm counts it: whole CPUs, MiB and GPUs."""
 
     cpus: int
     memory: int
@@ -458,7 +458,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What Slurm is asked for a task that names no memory; without a request it would take the whole node's.
+    """The memory request of a task that names none; without a request Slurm would give it the whole node's.
 
     Parameters
     ----------
@@ -473,7 +473,7 @@ class Memory:
     most: int | None = None
 
     def of(self, cpus: int, node_cpus: int, node_memory: int) -> int:
-        """Return the memory of a task with so many CPUs; without defaults its part of the node's."""
+        """Return the memory of a task with a number of CPUs; without defaults its part of the node's."""
         if self.per_cpu is None and self.per_node is not None:
             return min(self.per_node, node_memory)
         each = node_memory // max(node_cpus, 1) if self.per_cpu is None else self.per_cpu
@@ -514,7 +514,7 @@ async def _submit(
 
 
 async def _release(ids: Sequence[str]) -> None:
-    """Let held jobs begin."""
+    """Release held jobs."""
     await _call(["scontrol", "release", ",".join(ids)])
 
 
@@ -547,7 +547,7 @@ def _step_name(member: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What Slurm says of a job: its state, the status of waiting for it, a reason, and its comment."""
+    """Slurm's data on a job: its state, the status of waiting for it, a reason, and its comment."""
 
     state: str
     code: int

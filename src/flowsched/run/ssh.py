@@ -4,9 +4,9 @@ A host has a folder with a folder for each run: its record, its script, the *cla
 start time, boot), and its exit status.  A claim is made by a hard link, so there is one, however often a run is started.
 The process goes on when the connection or the driver ends, and the next driver finds it there.
 
-What a host is to do is sent in one *exchange*: a script that is executed as a whole or not at all, under a lock, and
-answers with the states of all runs.  Each step of it may be repeated.  So an exchange whose answer was lost is sent again.
-A number that goes up and the driver's name keep out one that comes late.
+The commands for a host are sent in one *exchange*: a script that is executed as a whole or not at all, under a lock, and
+answers with the states of all runs.  Each step of it is idempotent.  So an exchange whose answer was lost is sent again.
+An increasing number and the driver's name keep out late exchanges.
 
 A host needs Linux, ``/bin/sh``, ``flock``, ``setsid`` and a ``grep`` with ``-z``, and no Python.
 """
@@ -64,7 +64,7 @@ class _Held:
 class _Host:
     """A host.
 
-    Invariant: `runs` are all that may be there, by the names of their folders, but for those to be dropped.
+    Invariant: `runs` are all runs that may be there, by the names of their folders, except those to be dropped.
     """
 
     name: str
@@ -138,7 +138,7 @@ class SSHExecutor(Acts):
         self._opening, self._closing = True, asyncio.Event()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
-        """See `Executor.open`; hosts that are not connected within `lost` come later, and what runs there is stopped.
+        """See `Executor.open`; hosts that are not connected within `lost` come later, and their runs are stopped.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class SSHExecutor(Acts):
 
         pause = 0.1
         options: dict[str, Any] = {"keepalive_interval": 5, "keepalive_count_max": 3, "login_timeout": 20}
-        while not self._closing.is_set() or host.there:  # at the end, a host is told what is to be dropped
+        while not self._closing.is_set() or host.there:  # at the end, a host gets the list of runs to drop
             try:
                 async with asyncio.timeout(30.0):
                     connection = await asyncssh.connect(**(options | host.target | self._options))
