@@ -1,6 +1,6 @@
 """Files that are written whole or not at all.
 
-The new contents are written beside the file and take its place in one step.  After an interruption before that (Ctrl-C, a
+The new contents are written to a second file, which replaces the first one in one step.  After an interruption before that (Ctrl-C, a
 full disk, a crash of the machine), the file is as it was, or not there.
 """
 

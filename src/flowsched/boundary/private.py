@@ -1,7 +1,7 @@
 """Folders and files of state, which are their owner's alone.
 
-State holds what jobs hold: commands, environments, outputs, and with them passwords.  A folder that is made here has mode 0700,
-a file 0600, whatever the umask.  One that is there keeps its mode.
+State contains data of jobs: commands, environments, outputs, and with them passwords.  A folder that is made here has mode
+0700, a file 0600, whatever the umask.  An existing one keeps its mode.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def number(
 
 
 def _as_python(value: Any) -> float:
-    """Return a number of another kind as one of Python's; NaN for what is none."""
+    """Return a number of another kind as one of Python's; NaN for other values."""
     if isinstance(value, bool) or not isinstance(value, _REAL) or isinstance(value, _NEITHER):
         return math.nan
     return float(value) if isinstance(value, float | np.floating) else int(value)

@@ -5,10 +5,10 @@ Each unit r becomes machines of three layers over the same resources, and a task
     batch task  ---> (run, r)        what is free now, where no task waits          cost: load
            `-------> (queue, r, k)   the k-th free place of the batch queue         cost: grows with the predicted wait
                                      of a unit where a task runs
-    stream task ---> (stream, r)     all but what streams hold: batch makes way     cost: how much batch must make way
+    stream task ---> (stream, r)     resources that no stream holds: batch yields   cost: the share that batch must yield
 
 The network holds open tasks only: a task that is granted a unit leaves the network, and the unit has less room from
-then on.  So several schedulers each keep a network over a copy of the shared state, refreshed by what changed.  A task
+then on.  So several schedulers each keep a network over a copy of the shared state, refreshed by its changes.  A task
 that was refused stays in and is solved again from the last optimum.
 
 Layers are brought up to date when they can matter: queues where a task finds no room to run, streams where one is placed.
@@ -64,7 +64,7 @@ _SLACK = 1e-3
 
 
 class OpenTasks(Protocol):
-    """What Hybrid asks of the scheduler that keeps its network; see `flowsched.Scheduler`."""
+    """The interface of the scheduler that keeps Hybrid's network; see `flowsched.Scheduler`."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -110,7 +110,7 @@ class Hybrid:
     Parameters
     ----------
     horizon : float
-        Predicted wait in seconds that costs half of what any wait can cost.
+        Predicted wait in seconds that costs half of the highest cost of a wait.
     max_wait : float
         No place is taken in a queue whose predicted wait is not below this.
     seed : int
@@ -313,13 +313,13 @@ class Hybrid:
         Returns
         -------
         list of Claim
-            For `Negotiator.commit`; tell the outcome by `settle`.
+            For `Negotiator.commit`; pass its outcome to `settle`.
         """
         self._open_queues(now)
         self.last = self._places_found(now)
         left: dict[Hashable, int] = dict(allowed or {})
         used: dict[str, int] = {}  # by machine: cores of its units with shared cores
-        longest: dict[str, float] = {}  # by unit: run time of what starts there
+        longest: dict[str, float] = {}  # by unit: longest run time of the tasks that start there
         out = []
         placed = [(task, *self._layers[machine]) for task, machine in self.last.placements.items()]
         for task, layer, unit in sorted(placed, key=lambda one: one[1] == "queue"):

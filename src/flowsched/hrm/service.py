@@ -159,7 +159,7 @@ def _join(negotiator: Negotiator, config: Config) -> None:
     for how, units in new.items():  # those that are alike in one transaction
         try:
             negotiator.add_units(units, **dict(how))
-        except DuplicateIdError:  # somebody has added one meanwhile
+        except DuplicateIdError:  # another process has added one meanwhile
             for unit in units:
                 with suppress(DuplicateIdError):
                     negotiator.add_units([unit], **dict(how))

@@ -1,11 +1,11 @@
 """NetworkX's backend "flowsched": ``nx.min_cost_flow(G, backend="flowsched")``, and its sisters.
 
-The module is what the entry point ``networkx.backends`` names; its functions have NetworkX's names, arguments, results
-and exceptions.  Two things differ.  All arithmetic is exact on integers (floats without a fraction count as such), and
+The entry point ``networkx.backends`` names this module; its functions have NetworkX's names, arguments, results and
+exceptions.  Two things differ.  All arithmetic is exact on integers (floats without a fraction count as such), and
 all results are ints.  And fractions are not computed with: where NetworkX is set up to try another backend, it is left
 to do so; else the error names `scale_weights`, which makes integers of them.
 
-NetworkX states *demands*: what a node takes is positive.  The rest of flowsched states supplies, of the opposite sign;
+NetworkX states *demands*: an inflow into a node is positive.  The rest of flowsched states supplies, of the opposite sign;
 they meet here and nowhere else.
 """
 
@@ -157,7 +157,7 @@ def max_flow_min_cost(
 ) -> FlowDict:
     """Return the flow of `networkx.max_flow_min_cost`; multigraphs are welcome, too.
 
-    As there, nodes other than `s` and `t` take what their attribute "demand" says.
+    As there, nodes other than `s` and `t` take the amount of their attribute "demand".
     """
     most = _MaximumFlow(G, s, t, capacity)
     if not G.is_directed():

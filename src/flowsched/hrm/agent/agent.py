@@ -62,7 +62,7 @@ class Agent:
     command : callable, optional
         The command line of a task that the shared state launches here, or a `Prepared` one with an environment and files.
     cgroups : Cgroups, optional
-        Beside binding to CPUs and signals to process groups; see `Cgroups.find`.
+        Control groups, in addition to CPU binding and signals to process groups; see `Cgroups.find`.
     run_times : RunTimes, optional
         Expected run times of containers that are submitted here without a duration, by their job; it learns from every
         container that ends well.
@@ -127,7 +127,7 @@ class Agent:
         """Ended, but still in their queues: containers that could not be started, or had ended when they were evicted."""
         self._ended: list[Ended] = []
         """Out of their queues, not reported by `step` yet."""
-        # Ended, but not told to the shared state yet: their run times, None of those that failed.
+        # Ended, but not reported to the shared state yet: their run times, None for failures.
         self._unreported: dict[str, float | None] = {}
         self._before: Any = None
         self._closed = False
@@ -269,7 +269,7 @@ class Agent:
     # -- progress -----------------------------------------------------------------------------------------------
 
     def step(self, timeout: float | None = 0.0) -> list[Ended]:
-        """Wait for containers to end, at most so long (None: until one does), and start those that follow.
+        """Wait for containers to end, at most `timeout` seconds (None: no limit), and start those that follow.
 
         Returns
         -------
@@ -287,7 +287,7 @@ class Agent:
         return done
 
     def wait(self, timeout: float) -> list[Ended]:
-        """Step until nothing runs any more, or for so many seconds; return the containers that ended."""
+        """Step until nothing runs any more, or `timeout` seconds are over; return the containers that ended."""
         deadline, done = time.monotonic() + timeout, []
         while (len(self._launcher) or self._over or self._ended) and time.monotonic() < deadline:
             done += self.step(max(deadline - time.monotonic(), 0.0))

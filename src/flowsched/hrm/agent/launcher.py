@@ -120,7 +120,7 @@ class Launcher:
         self._freeze(id, True)
 
     def resume(self, id: str) -> None:
-        """Let the processes of a container go on."""
+        """Resume the processes of a container."""
         self._freeze(id, False)
 
     def _freeze(self, id: str, pause: bool) -> None:

@@ -54,7 +54,7 @@ exit "$status"
 """
 """Waits to be released, runs its arguments, and appends their exit status to a file.
 
-It calls no program, so that its environment does not matter, and what it says itself, such as "Killed", goes nowhere.  It outlives a SIGTERM, so that the command has its time to end.
+It calls no program, so its environment does not matter.  Its own messages, such as "Killed", are discarded.  It survives a SIGTERM, so the command has its time to end.
 """
 
 _ENTER = """
@@ -123,7 +123,7 @@ fail(127, f"command not found: {program}")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where and with what a command begins.
+    """The environment, folder and output files of a command.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class Held:
     _key: int
 
     def release(self) -> None:
-        """Let the process become the command."""
+        """Release the process, which then executes the command."""
         try:
             os.write(self._key, b"go\n")
         finally:

@@ -366,7 +366,7 @@ def _end(
 ) -> list[str]:
     """End those of the tasks that run; return them.
 
-    Run times are added to `ran` by job: as the machine tells them, else from the start that the shared state knows.
+    Run times are added to `ran` by job: as the machine reports them, else from the start in the shared state.
     """
     ended: list[str] = []
     left = [id for id in tasks if unit_rows.task(id) is not None]

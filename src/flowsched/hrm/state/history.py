@@ -1,4 +1,4 @@
-"""Run times of recurring jobs in the shared state: learnt from every end, expected of containers that tell none.
+"""Run times of recurring jobs in the shared state: updated by every end, used for containers without an expected one.
 
 `RunTimes` is the arithmetic; the moving means are rows, so all schedulers and machines share them.  There is no row that every
 end changes: a name without history is expected to take the mean of the names, so ends of different jobs do not wait for each other.

@@ -58,8 +58,8 @@ def take(
         ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once, granted only where
         none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted wait is below
         `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once;
-        ``told``: predicted wait in the queue on which they were decided, and above which none is granted.  No unit with shared
-        cores grants anything: `UnitRows.grant` is for those.
+        ``told``: predicted wait in the queue on which they were decided, and above which none is granted.  No unit with
+        shared cores grants anything: `UnitRows.grant` is for those.
 
     Returns
     -------
