@@ -112,7 +112,7 @@ class Durable(Generic[E]):
 
     @property
     def cluster(self) -> Cluster:
-        """Machines, jobs, tasks and users, and what runs where."""
+        """Machines, jobs, tasks, users and placements."""
         return self.engine.cluster
 
     # -- calls that are written down ----------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Durable(Generic[E]):
                 self.journal.policy(policy, partial(setattr, self.engine, "policy"))
 
     def apply(self, *events: Event, atomic: bool = False) -> tuple[EndedRun, ...]:
-        """Let events happen, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
+        """Apply events, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
         with self._calls:
             act = partial(_apply_atomically, self.engine.cluster) if atomic else self.engine.apply_batch
             if self.journal is None:  # there may be many, and each costs a microsecond only
@@ -142,10 +142,10 @@ class Durable(Generic[E]):
             return self.journal.events(events, act, self.engine.cluster, atomic)
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide a round, of which nothing happens yet.
+        """Decide a round without applying it.
 
-        The changes go to the network, the network is re-optimised from its last optimum, and what its flow proposes is
-        checked machine by machine.  While something does not fit together, the network learns it and is re-optimised.
+        The changes go to the network, the network is re-optimised from its last optimum, and the placements of its flow are
+        checked machine by machine.  While some do not fit, the network is restricted accordingly and re-optimised.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Durable(Generic[E]):
                 self.policy = found.policy  # the same goals on a larger scale
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-        """Let a round happen, but for deltas that events have overtaken.
+        """Apply a round, except deltas that events have overtaken.
 
         A task that starts and those that make room for it belong together: all of them or none.
 

@@ -150,7 +150,7 @@ class Worker:
         rest = {*late, *(claim.task for part in granted for claim in part.accepted)}
         going = negotiator.launch(self.name, rest) if rest else []
         if claims:
-            # If this process ends before it has called the machines, they get the tasks at their heartbeats.
+            # If this process ends before it has notified the machines, they get the tasks at their heartbeats.
             granted.append(negotiator.commit(self.name, claims, launch=True))
             hybrid.settle(granted[-1])
             going += [claim.task for claim in granted[-1].accepted]

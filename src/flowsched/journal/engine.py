@@ -1,6 +1,6 @@
-"""Protocols of the engine that a durable scheduler drives, and of what an adapter adds to its files.
+"""Protocols of the engine that a durable scheduler drives, and of an adapter's part of its files.
 
-An `Engine` decides and lets decisions happen, in memory only.  `Durable` guards its calls and writes them down.
+An `Engine` makes and applies decisions, in memory only.  `Durable` guards its calls and writes them down.
 `flowsched.rounds.engine.RoundEngine` is one.  `flowsched.fgm.engine.StageEngine` is one around it, and has an
 `Adapter`.
 """
@@ -30,15 +30,15 @@ Line = dict[str, Any]
 
 
 class Engine(Protocol):
-    """Decides which task runs where, and lets it happen.
+    """Decides which task runs where, and applies the decisions.
 
-    Every call is made by one caller at a time.  A call that raises `FlowschedError` has changed nothing, but for
-    `apply_batch`, of which events that came before the refused one stand.
+    Every call is made by one caller at a time.  A call that raises `FlowschedError` has changed nothing.  The exception
+    is `apply_batch`, which keeps the events before the refused one.
     """
 
     @property
     def cluster(self) -> Cluster:
-        """Machines, jobs, tasks and users, and what runs where; another object after `replace_state`."""
+        """Machines, jobs, tasks, users and placements; another object after `replace_state`."""
         ...
 
     @property
@@ -58,9 +58,9 @@ class Engine(Protocol):
     def policy(self, policy: Policy) -> None: ...
 
     def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
-        """Let events happen in order; return the runs that they ended.
+        """Apply events in order; return the runs that they ended.
 
-        `Cluster.events` counts those that did, whatever exception ends the call.
+        `Cluster.events` counts the applied ones, whatever exception ends the call.
         """
         ...
 
@@ -73,11 +73,11 @@ class Engine(Protocol):
         ...
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        """Let a round happen but for conflicts, or only the starts of some tasks."""
+        """Apply a round except for conflicts, or only the starts of some tasks."""
         ...
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let the deltas happen that a commit of this round had; False if they cannot.  For recovery."""
+        """Apply the deltas of a recorded commit of this round; return False if they cannot be.  For recovery."""
         ...
 
     def state(self) -> State:
@@ -113,7 +113,7 @@ class Adapter(Protocol):
 
     @property
     def extras(self) -> Extras:
-        """Classes of objects in its images, beside those of a scheduler."""
+        """Classes of objects in its images, in addition to those of a scheduler."""
         ...
 
     @property

@@ -18,7 +18,7 @@ flowsched  ``format``: [major, minor], here [1, 3]; another major version is ref
            ``policy``: names and settings of its parts, as `policy.describe` says.  ``adapter`` [null]: likewise, of an
            adapter such as FineGrained.  ``events``, ``turn``, ``serial``: the number of events that happened, and the
            largest turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
-           ``runs`` [0]: how many runs have begun.  ``stale`` [0]: how many of the events told of a run that was over.
+           ``runs`` [0]: number of runs that have begun.  ``stale`` [0]: number of events on runs that had ended.
 user       ``id``, ``quota`` [1].
 machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack`` [null], ``labels`` [{}], ``slots``
            [null], ``taints`` [[]]: lists of key, value and effect.  ``failed`` [false], ``drained`` [false].
@@ -27,7 +27,7 @@ machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack
 class      Demand and wishes of like tasks: ``class``: a number of its own.  ``demand``: whole numbers, in millionths of
            the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.  ``constraints``
            [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids`` [[]],
-           ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and what it is compared with.
+           ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and its operands.
            ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the one job
            that has these tasks, where tasks without a kind are apart.  ``failed_on`` [[]]: machines that they shun.
 job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
@@ -45,9 +45,9 @@ task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a 
            A task that rests is in no group; instead of it, ``job``, ``class`` and ``data`` [[]] are as of a group.
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
-stops      ``run``: was told to stop, and holds its room until it has.  ``task``, ``machine``.  ``demand``: whole numbers as of
-           a class.  ``devices`` [[]], ``share`` [0]: what it holds of each, in millionths.  ``owner`` [[]]: the job and
-           the user that it counts for.
+stops      ``run``: is stopping, and holds its room until it has ended.  ``task``, ``machine``.  ``demand``: whole numbers as
+           of a class.  ``devices`` [[]], ``share`` [0]: the part that it holds of each, in millionths.  ``owner`` [[]]: the
+           job and the user that it counts for.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
 gang       ``job``: a gang that waits.  ``short`` [false]: it waited at the end of the last round.  ``bounds`` [[]]: the most tasks that
@@ -64,12 +64,12 @@ end        ``lines``: the number of lines before this one.  ``crc`` [null]: CRC-
 Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers
 have less than 300 digits.  ``Infinity`` is a number.  Times are in the unit of the events.
 
-What is not in it
------------------
-* The network with its flow and potentials, and what rounds find out again: prices, reasons, machines where no task can
-  make room.  The first solve of each later round has the same optimum.  The choice among equally good flows, and so the
-  further course of a round's check, may differ: so may then which classes had room, and what is kept for them.  Where no
-  two flows are equally good, rounds are the same.
+Omissions
+---------
+* The network with its flow and potentials, and values that rounds compute again: prices, reasons, machines where no task
+  can make room.  The first solve of each later round has the same optimum.  The choice among equally good flows may
+  differ, and with it the further course of a round's check, the classes that had room, and the machines kept for them.
+  Where no two flows are equally good, rounds are the same.
 * Numbers that were free for the next machine, class or task.  They only order things that are equally good.
 * Code: placement costs and providers of the caller's own.  Of a policy, its parts are named.
 * Rounds that were not committed.  They cannot be committed to another scheduler either.
@@ -86,8 +86,8 @@ Versions
 * 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
 
-What a reader may rely on
--------------------------
+Guarantees for readers
+----------------------
 A file that was cut off or altered is refused (`CorruptJournalError`), and so is one with values that cannot be
 (`JournalMismatchError`); both name the line.  Nothing in a file can name code.  Either the whole state is read, or
 nothing of the reader has changed.
@@ -130,7 +130,7 @@ _HUGE = re.compile(rb"[0-9]{%d}" % DIGITS)
 _NONSENSE = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
 )  # fmt: skip
-"""What comes of values that agree with their checksum and still make no sense."""
+"""Exceptions raised by values that agree with their checksum and still make no sense."""
 
 
 def lines(engine: Engine) -> Iterator[bytes]:

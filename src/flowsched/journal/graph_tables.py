@@ -1,9 +1,9 @@
 """The tables of a graph of plain objects, and their bytes.
 
 Every value has a *code*, ``index << 8 | kind``: the kind is a table, the index a place in it.  Mutable objects keep
-their identity.  Immutable containers come after what they hold; a table of mutable ones is made empty first, and filled
-last.  `flowsched.journal.object_graph` makes such tables from objects, and objects from them; it has the rules of what
-is read.
+their identity.  Immutable containers come after their items; a table of mutable ones is made empty first, and filled
+last.  `flowsched.journal.object_graph` makes such tables from objects, and objects from them; it states the rules of
+reading.
 
 ::
 
@@ -51,7 +51,7 @@ class Schema:
     Parameters
     ----------
     classes : sequence of type
-        Of unique names.  An object of a `stateful` class is what ``__getstate__`` returns, others are their attributes.
+        Of unique names.  Objects of `stateful` classes are stored as their ``__getstate__``, others as their attributes.
     renamed : mapping of type to str
         Names in files of classes that have another name by now.
     numbered : mapping of int to type

@@ -1,6 +1,6 @@
 """A scheduler's state from the lines of an export.
 
-See `flowsched.journal.export` for the format, and for what a reader may rely on.
+See `flowsched.journal.export` for the format, and for its guarantees to readers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A graph of plain objects as tables of data, and back.
 
-Rules of what becomes objects, whatever the bytes are:
+Rules of reading, for any bytes:
 
 * Data only.  An object is of one of the classes of a `Schema`, or a string, number, array or container.  Nothing else
   can be named, and reading calls nothing but ``__new__``, ``__setstate__`` and the setting of attributes of these
@@ -68,7 +68,7 @@ def graph_of(
 
 
 def objects_of(graph: Graph) -> Any:
-    """Return the root, made anew with all that it refers to; `Graph.made` then has all objects by class."""
+    """Rebuild the root with all objects that it refers to; `Graph.made` then has all objects by class."""
     return _Making(graph).make()
 
 

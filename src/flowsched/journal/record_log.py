@@ -17,7 +17,7 @@ Rules of a log that is open for appending:
     checksum = CRC-32 of the body, continued from the checksum of the record before (from 0 for the first one)
     guard    = CRC-32 of length and checksum
 
-A writer that is killed leaves a prefix of what it was writing.  A machine that loses power may leave sectors that were
+A writer that is killed leaves a prefix of its last write.  A machine that loses power may leave sectors that were
 never written, full of zeros, at the end.  Both are a *torn tail*: it was not acknowledged, and is cut.  Any other
 record that does not agree with its checksums was written and is damaged: `CorruptJournalError`, also for the last one.
 The guard makes the difference: a damaged length is not taken for a record that was cut off.
@@ -317,7 +317,7 @@ class Log:
         return os.path.samestat(os.fstat(fd), os.stat(self.path))
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Release the file for another process."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)

@@ -151,7 +151,7 @@ class Extras:
                 continue
             for thing in of_kind:
                 _compare(kind, known, getattr(thing, "__dict__", {}))  # `__getstate__` may take them for granted
-                # `__getstate__` may fill in what the object itself lacks
+                # `__getstate__` may fill in attributes that the object itself lacks
                 whole = hasattr(kind, "__setstate__") or all(hasattr(thing, name) for name in known)
                 if not whole or not known.keys() <= (parts := _parts(thing)).keys():
                     raise TypeError(f"a {kind.__name__} of other parts")
@@ -164,7 +164,7 @@ class Extras:
 
 
 def _fields(kind: type) -> tuple[str, ...]:
-    """Return the names of what a class of records keeps."""
+    """Return the names of the fields of a class of records."""
     fields: tuple[str, ...] = getattr(kind, "_fields", ()) or getattr(kind, "__slots__", ())
     return fields
 
@@ -236,7 +236,7 @@ def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any
 
 
 def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
-    """Return an equal state that shares no mutable object with this one, but for ids and others of the caller's own.
+    """Return an equal state that shares no mutable object with this one, except ids and other objects of the caller.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ class Report:
     stale : tuple of str
         Tasks that the machine has but must give up: it was declared lost meanwhile, or they were moved.
     missing : tuple of str
-        Tasks that were launched there and that the machine does not have: their scheduler has not called it.
+        Tasks that were launched there and that the machine does not have: their scheduler has not notified it.
     """
 
     finished: tuple[str, ...]

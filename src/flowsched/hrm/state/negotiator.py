@@ -422,7 +422,7 @@ class Negotiator:
         """Hand granted tasks over to their machines; return those that are the scheduler's and were not launched before.
 
         Before their launch they are opened again if the scheduler is lost.  Afterwards they belong to the machine.  If the
-        scheduler could not call the machine, it gets them at its next heartbeat.
+        scheduler could not notify the machine, it gets them at its next heartbeat.
         """
         given = names("tasks", tasks)
         name_of("scheduler", scheduler)

@@ -80,7 +80,7 @@ class FairShares:
         return self.store.read(work) if jobs and (self.bind or self.in_turn) else {}
 
     def _turn(self, db: sa.Connection, sizes: Sequence[Any]) -> dict[str, int]:
-        """Return the number of tasks of each job that may run at once after those of older jobs; if 0, that may queue."""
+        """Return by job the number of tasks that may run at once after older jobs' tasks, or may queue if no place is free."""
         free = [tuple(row) for row in db.execute(_FREE)]
         least = [min(getattr(size, name) for size in sizes) for name in ("vcore", "mem", "gmem")]
         places = sum(n * min(room, *(a // b for a, b in zip(have, least, strict=True) if b)) for *have, room, n in free)
