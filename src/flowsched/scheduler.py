@@ -79,7 +79,7 @@ class Durable(Generic[E]):
         Decides without guard and journal; for adapters.
     journal : Journal or None
     recovery : Recovery or None
-        What was read from the journal, or by `restore`.
+        The result of reading the journal, or of `restore`.
     on_round : list of callable
         See `Scheduler`.
     """

@@ -35,7 +35,7 @@ def made(path: Path) -> None:
     for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
         missing.mkdir(0o700, exist_ok=True)
         missing.chmod(0o700)
-    path.mkdir(exist_ok=True)  # which refuses what is no folder
+    path.mkdir(exist_ok=True)  # which raises where it is no folder
 
 
 def folder(what: str, path: Path) -> None:

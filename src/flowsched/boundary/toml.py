@@ -131,7 +131,7 @@ class TomlFile:
         return {k: self.made((*where, k), what, partial(value, k, *keys[k]), usual[k]) for k in keys}
 
     def made(self, where: Where, what: str, make: Callable[[], Any], default: Any = None) -> Any:
-        """Return what `make` returns; its error is a fault of the last key of a path."""
+        """Call `make` and return its result; its error is a fault of the last key of a path."""
         try:
             return make()
         except FlowschedError as error:

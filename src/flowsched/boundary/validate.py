@@ -168,7 +168,7 @@ def text(what: str, value: Any) -> str:
 
 
 def named(what: str, value: str, form: str) -> dict[str, str]:
-    """Return what a text such as ``cpu=4, mem=16`` gives to each name; `form` says in messages what is expected."""
+    """Return the values by name in a text such as ``cpu=4, mem=16``; `form` is the expected form, for messages."""
     found: dict[str, str] = {}
     for pair in value.split(","):
         name, _, given = (side.strip() for side in pair.partition("="))

@@ -2,7 +2,7 @@
 
 Each unit r becomes machines of three layers over the same resources, and a task may enter the layers of its kind::
 
-    batch task  ---> (run, r)        what is free now, where no task waits          cost: load
+    batch task  ---> (run, r)        free resources, where no task waits            cost: load
            `-------> (queue, r, k)   the k-th free place of the batch queue         cost: grows with the predicted wait
                                      of a unit where a task runs
     stream task ---> (stream, r)     resources that no stream holds: batch yields   cost: the share that batch must yield
@@ -13,8 +13,8 @@ that was refused stays in and is solved again from the last optimum.
 
 Layers are brought up to date when they can matter: queues where a task finds no room to run, streams where one is placed.
 
-GPU units with shared cores are machines of the network of their own, each with all the cores that are free.  What a round gives
-to several of one machine may be too much together: then batch tasks stay in, and streams are solved again with less.
+GPU units with shared cores are machines of the network of their own, each with all the cores that are free.  The grants of a
+round to several of one machine may exceed these: then batch tasks stay in, and streams are solved again with less.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _RUN, _QUEUE, _WRONG_UNIT, _SCATTER = 0.2, 0.3, 0.2, 0.05
 """Of the cost range: at most for running at once; at least for any queue; for a CPU task on a GPU unit; for chance."""
 
 _SLACK = 1e-3
-"""Seconds by which the wait in a queue may be longer than a claim on it says: what is rounded."""
+"""Seconds by which the wait in a queue may exceed that of a claim on it, because of rounding."""
 
 
 class OpenTasks(Protocol):
@@ -84,7 +84,7 @@ class _LayerCost:
         self._gpu: dict[int, bool] = {}
 
     def add(self, row: int, gpu: bool) -> None:
-        """Note whether the machine of a row is of a GPU unit."""
+        """Add the machine of a row; `gpu` is True for one of a GPU unit."""
         self._gpu[row] = gpu
 
     def set_base(self, row: int, cost: float) -> None:
@@ -151,7 +151,7 @@ class Hybrid:
         ] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
-        # By unit whose layer is not up to date: what streams may take, and the predicted wait in its queue.
+        # By unit whose layer is not up to date: the amounts for streams, and the predicted wait in its queue.
         self._stale_streams: dict[str, Amounts] = {}
         self._stale_queues: dict[str, float] = {}
         self._layers: dict[Hashable, tuple[str, str]] = {}
@@ -327,7 +327,7 @@ class Hybrid:
             if left.get(job, 1) <= 0:
                 continue
             if layer == "queue" and longest.get(unit, 0.0) >= self.max_wait:
-                continue  # it would wait behind what starts now
+                continue  # it would wait behind tasks that start now
             if layer != "queue":
                 if not self._leaves_cores(used, unit, container.need[0]):
                     continue

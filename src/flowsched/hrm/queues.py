@@ -11,7 +11,7 @@ A stream container that lacks cores pauses batch containers: they keep their mem
 free.  One that lacks memory or GPU memory evicts them, because a paused process gives neither back.  Neither memory is
 ever over-committed.  Source: HRM, sections 3.3 and 3.4.
 
-GPU units with shared cores (`share_cores`) have one account of cores: what a container of one takes is free on none.  So an
+GPU units with shared cores (`share_cores`) have one account of cores: the cores of a container are free on none of them.  So an
 operation on one queue may start, pause or resume containers of others, see `Admission.elsewhere`.  Freed cores go to the unit
 with the fewest cores at work, so that no unit's queue keeps them for itself.
 """

@@ -65,7 +65,7 @@ def _at_work(config: Config, part: str) -> Iterator[Negotiator]:
 
 
 def _say(config: Config, part: str, negotiator: Negotiator) -> None:
-    """Say that a part is at work: it is in the shared state, for all who look there."""
+    """Log that a part is at work: it is visible in the shared state."""
     name = config[part].get("name")
     _LOG.info("%s at work on %s", part if name is None else f"{part} {name}", negotiator.store.address)
 

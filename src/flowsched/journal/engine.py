@@ -69,7 +69,7 @@ class Engine(Protocol):
         ...
 
     def fail_round(self, now: float) -> None:
-        """Become what the engine is after a round at this time that raised an exception; for recovery."""
+        """Take the state that a round at this time left when it raised an exception; for recovery."""
         ...
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
@@ -155,7 +155,7 @@ class Adapter(Protocol):
         Raises
         ------
         InputError
-            A line says what cannot be; other errors where it is nonsense altogether.
+            A line is impossible; other errors where it is nonsense altogether.
         """
         ...
 

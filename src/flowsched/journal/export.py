@@ -7,7 +7,7 @@ lost, and with it the choice among equally good flows.
 The format
 ----------
 A file is text in UTF-8.  Every line is a JSON object, ends with a line feed, and names its kind by its member ``is``.
-Lines come in this order, and name only what came before them.  Members that are not named here are ignored; so are
+Lines come in this order, and refer to earlier lines only.  Members that are not named here are ignored; so are
 lines of unknown kind in a file of a later minor version.  A member with a value in brackets may be left out.
 
 ========== ===========================================================================================================
@@ -39,20 +39,20 @@ task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a 
            first.  ``since`` [null]: the time when it began to wait; null is the next round.  ``preempted`` [null]: the
            time of its last preemption.  ``duration`` [null]: the estimate of its run time.  ``run`` [0]: the number of its
            run, or of its last one if it waits.  Where a task that runs has none, it gets the next one.  ``retries``
-           [null]: how often it may still fail.  ``backoff`` [0]: as of a task.  ``failed_on`` [[]]: machines on which it
+           [null]: number of failures left.  ``backoff`` [0]: as of a task.  ``failed_on`` [[]]: machines on which it
            failed, in this order.  ``rests``: its back-off ends at this time, null is not known before the next round,
            infinity while its last run stops.
            A task that rests is in no group; instead of it, ``job``, ``class`` and ``data`` [[]] are as of a group.
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
-stops      ``run``: is stopping, and holds its room until it has ended.  ``task``, ``machine``.  ``demand``: whole numbers as
+stops      ``run``: a run that is stopping, and holds its room until its end.  ``task``, ``machine``.  ``demand``: whole numbers as
            of a class.  ``devices`` [[]], ``share`` [0]: the part that it holds of each, in millionths.  ``owner`` [[]]: the
            job and the user that it counts for.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
 gang       ``job``: a gang that waits.  ``short`` [false]: it waited at the end of the last round.  ``bounds`` [[]]: the most tasks that
-           shares let run of its claimant, and of the job.  ``vain`` [null]: no room is kept for it until this time.  ``keeps`` [[]]: lists of a machine, a class, and how many
-           tasks of it: room is kept for these.  ``until`` [null]: time.  ``timed`` [false]: they are expected to start then.  ``tried`` [[]]: machines.
+           shares let run of its claimant, and of the job.  ``vain`` [null]: no room is kept for it until this time.  ``keeps`` [[]]: lists of a machine, a class, and a number
+           of its tasks: room is kept for these.  ``until`` [null]: time.  ``timed`` [false]: they are expected to start then.  ``tried`` [[]]: machines.
 left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
            time.
 account    ``of``: the provider of the policy's fairness that kept it, "share" or "within".  ``provider``: as the policy
@@ -75,11 +75,11 @@ Omissions
 * Rounds that were not committed.  They cannot be committed to another scheduler either.
 * Until the next round, `Scheduler.explain` says ``PENDING`` where it would have said ``SHARE``.
 * A clock that is set back is noticed at once, where a scheduler that goes on notices it task by task.
-* Of FineGrained what `flowsched.fgm.export` names.  Costs that depend on the time are computed again.
+* Parts of FineGrained, see `flowsched.fgm.export`.  Costs that depend on the time are computed again.
 
 Versions
 --------
-* 1.6: ``gang``; what runs on a machine may be more than it has.
+* 1.6: ``gang``; the runs on a machine may exceed its capacity.
 * 1.5: ``owner`` of stops.
 * 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class, ``stops``.
 * 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
@@ -306,7 +306,7 @@ def _pairs(group: Group) -> list[list[Any]]:
 
 
 def _plain(id: Any, deep: int = DEEPEST) -> Any:
-    """Turn an id into what JSON can hold."""
+    """Turn an id into a value for JSON."""
     if isinstance(id, tuple):
         if not deep:
             raise InputError(f"a state can only hold ids that are nested at most {DEEPEST} deep")

@@ -107,7 +107,7 @@ class Graph:
     frozen : list
         Immutable containers: which one each is.
     lengths, parts : numpy.ndarray
-        How many parts each of them has, and the codes of the parts of all, one after the other.
+        The number of parts of each, and the codes of the parts of all, one after the other.
     mutable : dict of int to (numpy.ndarray, numpy.ndarray)
         By kind of mutable containers, the same.
     bounds : list of int
@@ -154,7 +154,7 @@ class Graph:
             "strings": self.strings, "integers": self.integers, "chunks": [chunk.hex() for chunk in self.chunks],
             "given": list(self.given),
         }  # fmt: skip
-        tags = ",".join(map(called.__getitem__, self.frozen))  # so many that the encoder would take three times as long
+        tags = ",".join(map(called.__getitem__, self.frozen))  # the encoder would take three times as long
         rest = {"bounds": self.bounds, "own": len(self.arrays), "arrays": shapes}
         text = f'{_json(head)[:-1]},"frozen":[{tags}],{_json(rest)[1:]}'.encode("ascii")
         return [len(text).to_bytes(8, "little"), text, *map(_bytes_of, arrays)]

@@ -14,8 +14,8 @@ S     in front of the others, after H: form of the image, policy in words, numbe
       (see `flowsched.journal.snapshot`)
 ====  ======================================================================================================
 
-Accounts are the state of the share providers of a fairness object, the first time that it is seen; in H also what an
-adapter knew.  They stand after a line feed, as an image.
+Accounts are the state of the share providers of a fairness object, the first time that it is seen; in H also the state of
+an adapter.  They stand after a line feed, as an image.
 
 A call is written down before it returns.
 

@@ -6,7 +6,7 @@ Rules of reading, for any bytes:
   can be named, and reading calls nothing but ``__new__``, ``__setstate__`` and the setting of attributes of these
   classes.
 * No attribute takes the place of a method or property.
-* A number that refers to something is compared with how many there are before it is used.
+* An index is checked against the length of its table before it is used.
 * Memory is bounded by the size of the bytes: nothing in them is compressed or repeated.
 """
 
@@ -142,7 +142,7 @@ def _immutable(tag: Any, parts: list[Any]) -> Any:
 
 
 def _check_name(kind: type, name: Any) -> None:
-    """Refuse an attribute that would hide what the class does."""
+    """Refuse an attribute that would hide a member of the class."""
     if type(name) is not str or name.startswith("__"):
         raise TypeError("the name of an attribute expected")
     there = getattr(kind, name, None)

@@ -142,7 +142,7 @@ def policy_of(
 
 
 def accounts_of(body: bytes, engine: Engine, path: str, offset: int, policy: Policy | None = None) -> Any:
-    """Give a record's accounts to the providers of a policy; return the state of its adapter, None without one."""
+    """Give a record's accounts to the providers of a policy; return the adapter's state, None without one."""
     _, _, accounts = body.partition(b"\n")
     try:
         return unpack_accounts(accounts, policy or engine.policy, adapter_of(engine).extras) if accounts else None
@@ -158,7 +158,7 @@ class Rerun:
     target : Target
         As new, made after the journal's header.
     found : Recovery
-        Counts what happened.
+        Counts the events and rounds.
     policies : sequence of Policy
         Where to find those with parts of the caller's own.
     last : dict of int to int

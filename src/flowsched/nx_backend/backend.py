@@ -52,11 +52,11 @@ __all__ = [
 _WITH_FLOW_FUNC: Final = ("maximum_flow", "maximum_flow_value", "minimum_cut", "minimum_cut_value")
 
 
-# -- what NetworkX asks before a call --------------------------------------------------------------------------------
+# -- NetworkX's queries before a call --------------------------------------------------------------------------------
 
 
 def can_run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | str:
-    """Return whether a call can run here, or why not."""
+    """Return True if a call can run here, else the reason."""
     if name in _WITH_FLOW_FUNC:
         flow_func = args[4] if len(args) > 4 else kwargs.get("flow_func")
         if callable(flow_func):
@@ -65,7 +65,7 @@ def can_run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool |
 
 
 def should_run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | str:
-    """Return whether a call that can run here is likely to be faster here, or why not."""
+    """Return True if a call that can run here is likely to be faster here, else the reason."""
     if name == "cost_of_flow":
         return "converting the graph takes longer than adding up the cost"
     return True
@@ -202,14 +202,14 @@ class _Problem:
             raise nx.NetworkXUnfeasible(f"edge {edge!r} has negative capacity")
 
     def supplies(self, demands: Sequence[Any], name: Hashable) -> list[int]:
-        """Return what each node sends."""
+        """Return the supply of each node."""
         nodes = self.graph.nodes
         return [-value for value in integers(demands, 0, lambda i: f"node {nodes[i]!r} has {name} {demands[i]!r}")]
 
     def solve(self, supply: Sequence[int] | Int64Array) -> FlowResult:
         """Return an optimum, or raise the solver's own errors."""
         graph, weights = self.graph, self._weights
-        cost = integers(  # what an edge without capacity would cost does not matter
+        cost = integers(  # the weight of an edge without capacity does not matter
             [0 if not room else value for room, value in zip(self.capacity.tolist(), weights, strict=True)],
             0,
             lambda i: f"edge {graph.edge(i)!r} has {self._weight} {weights[i]!r}",
@@ -217,7 +217,7 @@ class _Problem:
         return _solve(graph.tail, graph.head, self.capacity, cost, supply)
 
     def words(self, error: InfeasibleError) -> str:
-        """Return how much is missing, and where, in the graph's own names."""
+        """Return a text on the missing amount and its place, in the graph's own names."""
         graph = self.graph
         nodes = [graph.nodes[i] for i in np.flatnonzero(error.cut)[:5]]
         edges = [graph.edge(i) for i in error.arcs[:5].tolist()]
@@ -463,7 +463,7 @@ def infinite(value: Any) -> bool:
 
 
 def integers(values: Sequence[Any], absent: int, what: Callable[[int], str]) -> list[int]:
-    """Return values as ints; ``what`` words the objection to one of them."""
+    """Return values as ints; `what` gives the text of the error for one of them."""
     if set(map(type, values)) <= {int}:
         return list(values)
     integers = []

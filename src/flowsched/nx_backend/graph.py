@@ -1,4 +1,4 @@
-"""Graphs of NetworkX as columns: what its backend "flowsched" computes on."""
+"""Graphs of NetworkX as columns, the input of its backend "flowsched"."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Acts:
             self.tell(Broken(error))
 
     async def end_acts(self, patience: float = 0.0) -> None:
-        """Wait until all is done, then cancel what is left."""
+        """Wait at most `patience` seconds for the tasks to end, and cancel the others."""
         self._acts_end = True
         try:
             if patience and self._acts:
@@ -119,7 +119,7 @@ class Acts:
         *silent : type of Exception
             Errors which say that the system does not answer now.  They are logged, and the next look is made.
         pause : callable
-            What waits for these seconds.
+            Called with seconds to wait for.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class Adapter(Acts, Generic[H]):
         return {held.run.machine for held in self.held.values() if not held.over}
 
     def show(self, machines: Mapping[Hashable, MachineAdded], drained: Iterable[Hashable] = ()) -> None:
-        """Tell what has changed since the last call: machines have come and gone, are others, or take no new tasks.
+        """Report changes since the last call: machines have come, gone or changed, or take no new tasks.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Adapter(Acts, Generic[H]):
 
 
 def record(run: Run, **more: Any) -> str:
-    """Return what the next driver has to know of a run, as JSON."""
+    """Return the record of a run for the next driver, as JSON."""
     return json.dumps({"run": run.number, "event": to_dict(TaskStarted(run.task, run.machine, run.devices)), **more})
 
 

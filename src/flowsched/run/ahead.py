@@ -7,8 +7,8 @@ more runs as it ends within the lag.  Machines with long runs get no more.  So a
 overtaken for about a lag, and never by long runs, unless these come unexpectedly.
 
 Where tasks of several priorities wait for several machines, a run that is bound to a machine would be overtaken by worse
-ones elsewhere.  Then a machine gets one run ahead of its room, after a round has filled what is really free: the best one
-that waits goes to the machine that is expected to end a run first, the next one to the next, and so on for the ends that
+ones elsewhere.  Then a machine gets one run ahead of its room, after a round has filled the real free room.  The best
+waiting one goes to the machine that is expected to end a run first, the next one to the next, and so on for the ends that
 are expected within the lag.  A run is overtaken only where the one before it takes longer than expected.
 
 Invariants:
@@ -75,7 +75,7 @@ class Room:
         self.more = 0
 
     def need(self, lag: float) -> int:
-        """Return how many times its capacity the machine uses up within a lag; 0 if that is not worth it."""
+        """Return the multiple of its capacity that the machine uses up within a lag; 0 if that is not worth it."""
         count, total = len(self.times), sum(self.times)
         if total >= WORTH * lag * count:
             return 0
@@ -158,7 +158,7 @@ class Ahead:
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def demand(self, task: Hashable) -> Amounts:
-        """Return what a task takes, in millionths."""
+        """Return the demand of a task, in millionths."""
         return self._cluster.tasks[task].group.cls.demand
 
     def amounts(self, vector: Amounts) -> dict[str, float]:
@@ -210,7 +210,7 @@ class Ahead:
             self._count(machine, room, since, now)
 
     def _count(self, machine: Hashable, room: Room, since: float, now: float) -> None:
-        """Take note of how long a run had its room."""
+        """Take note of the time for which a run had its room."""
         if since < inf:
             room.since.remove(since)
         if self._since <= since < inf:  # earlier runs say nothing about the waiting tasks
@@ -223,7 +223,7 @@ class Ahead:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def look(self, now: float, waiting: int) -> None:
-        """Take note of how many tasks wait after a round."""
+        """Take note of the number of tasks that wait after a round."""
         if not self._cluster.tasks:
             self._largest = np.zeros_like(self._largest)
         self._choose(now, waiting)

@@ -52,10 +52,10 @@ class DaskExecutor(Adapter[Held]):
     Parameters
     ----------
     cluster : str, Client or cluster
-        Address of the scheduler, a client made with ``asynchronous=True``, or what such a client is made of.
+        Address of the scheduler, a client made with ``asynchronous=True``, or a cluster object for such a client.
     resources : sequence of str
-        Those of the flowsched scheduler.  A worker has as much ``cpu`` as threads, its memory limit as ``mem`` in MiB, and
-        of others what Dask calls the resources of a worker.
+        Those of the flowsched scheduler.  A worker's threads are its ``cpu``, its memory limit is its ``mem`` in MiB, and
+        others are Dask's own resources of the worker.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ class Dispatcher:
         The dispatcher's own from now on.
     executor : Executor
     losses : int
-        So many losses of a task are followed by another run.  A loss says nothing against a task, but a task that kills
+        Number of losses of a task that are followed by another run.  A loss is no fault of a task, but a task that kills
         its workers would go on for ever.
     on_end : callable, optional
         See `flowsched.run.Driver`.
@@ -374,7 +374,7 @@ class Dispatcher:
             self.executor.release(run)
 
     def round(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide, and carry out what was decided."""
+        """Decide a round, and carry it out."""
         self.runs.now = now
         self.flush()
         self.dirty = False

@@ -136,7 +136,7 @@ class Driver:
         job : JobSubmitted
             It is closed: it goes with its last task, so that its id may be used again.
         payloads : mapping of task to object
-            What the executor executes: a command for `LocalExecutor`, a call for `DaskExecutor`.
+            The objects to execute: commands for `LocalExecutor`, calls for `DaskExecutor`.
         retries : int
             `Task.retries` of the tasks that have none of their own.
         time_limit : float, optional

@@ -37,9 +37,9 @@ class Run:
     machine : hashable
     devices : tuple of int
     payload : object
-        What is to be executed.  The scheduler never sees it.  None in a run that an executor reports.
+        The object to execute.  The scheduler never sees it.  None in a run that an executor reports.
     demand : mapping of str to float
-        What the scheduler has reserved for it, by resource.  Empty in a run that an executor reports.
+        Amounts that the scheduler has reserved for it, by resource.  Empty in a run that an executor reports.
     gang : hashable
         The job, where that is a gang (`Job.gang`), else None; also in a run that an executor reports.
     """
@@ -144,7 +144,7 @@ class Executor(Protocol):
         """Forget a run: the driver has taken note of its end."""
 
     async def close(self) -> None:
-        """Release what `open` took.  Runs that are left over are left as they are, for the next driver."""
+        """Release the resources of `open`.  Remaining runs go on, for the next driver."""
 
 
 class Counting(Executor, Protocol):
@@ -243,7 +243,7 @@ class Active:
     counted : int
         The scheduler's number of the run, while it has the task on that machine; 0 for a run that is stopping.
     demand : (resources,) array or None
-        What it takes, in millionths; None if that is not known.
+        Its demand, in millionths; None if that is not known.
     held : bool
         Not started yet.
     waits : bool

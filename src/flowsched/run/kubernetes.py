@@ -52,7 +52,7 @@ _WHY = """>/dev/termination-log printf '%s' "$2" """
 """Keeps the reason why a command cannot begin, for `verdict`."""
 
 _LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
-"""How reasons begin with which the node's kubelet, not the pod itself, ended it."""
+"""Prefixes of the reasons for which the node's kubelet, not the pod itself, ended it."""
 
 _NAMES = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gpu", "pods": "pods"}
 
@@ -77,15 +77,15 @@ class KubernetesExecutor(Adapter[_Pod]):
     Parameters
     ----------
     resources : sequence of str
-        Those of the flowsched scheduler.  A node has what is allocatable and not asked for by pods of other schedulers:
+        Those of the flowsched scheduler.  A node has its allocatable resources less the requests of others' pods:
         ``cpu`` in cores, ``mem`` in MiB, and ``gpu`` of ``nvidia.com/gpu``; as many slots as pods; its labels and taints.
     client : kubernetes.client.ApiClient, optional
         By default that of the current context, or of the pod in which this runs.
     namespace : str
         Of the pods that are made.
     image : str
-        In which a `Command` runs, with ``/bin/sh``.  What it writes is in the pod's log; at its end the log is appended to
-        the command's `output`, a file here.
+        In which a `Command` runs, with ``/bin/sh``.  Its output is in the pod's log; at its end the log is appended to the
+        command's `output`, a file here.
     name : str, optional
         Of the driver; a letter or digit first, letters, digits and dashes.  The next driver of that name finds the pods.
     lost : float
@@ -110,7 +110,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
         self._since: dict[Hashable, float] = {}  # of nodes that are not ready
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
-        self._odd_nodes: dict[str, str] = {}  # what is not understood of them
+        self._odd_nodes: dict[str, str] = {}  # the errors in their descriptions
         self._feed: Feed | None = None
         self._closed = False
 
@@ -480,7 +480,7 @@ class Api:
                     version = ""
                 elif not self._closed.is_set():
                     if not isinstance(error, KubernetesError | HTTPError | OSError):
-                        version = ""  # what is not understood may have changed something
+                        version = ""  # an event that was not understood may have changed something
                     text = f"{type(error).__name__}: {error}"
                     LOGGER.log(logging.INFO if text == said else logging.WARNING, "watch of %s: %s", kind, text)
                     said = text
@@ -524,7 +524,7 @@ def _amounts(given: Mapping[str, str]) -> Counter[str]:
 
 
 def _requests(pod: Mapping[str, Any]) -> Counter[str]:
-    """Return what a pod asks for: its containers together, or an initial one if that asks for more."""
+    """Return the requests of a pod: the sum over its containers, or those of an initial one where they are larger."""
     spec, total = pod["spec"], Counter[str]()
     for container in spec.get("containers", ()):
         total.update(_amounts(container.get("resources", {}).get("requests", {})))
@@ -600,7 +600,7 @@ def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
 
 
 def binding(path: str, run: Run) -> dict[str, Any]:
-    """Return what binds the pod of a run to its node."""
+    """Return the object that binds the pod of a run to its node."""
     target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": path.rpartition("/")[2]}, "target": target}
 

@@ -27,7 +27,7 @@ GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
 _LOOK = 0.5
-"""Seconds between two looks at whether the command is still wanted."""
+"""Seconds between two checks that the command is still wanted."""
 
 _KEPT = 100_000
 """Names of stopped runs that are remembered."""
@@ -117,7 +117,7 @@ def _attend(
 
 
 def clear(name: str) -> None:
-    """End what is left on this machine of a command whose worker has died; return when nothing is."""
+    """End the remaining processes on this machine of a command whose worker has died; return when none is left."""
     _end(Family(0, 0, name))
 
 

@@ -35,7 +35,7 @@ _RAYS = {"cpu": "CPU", "gpu": "GPU", "mem": "memory"}
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Call(Held):
-    """A run, what its task calls and its result, the actor of a member of a gang, and the name of a command, by which it is found."""
+    """A run, its call and its result, the actor of a member of a gang, and the name by which a command is found."""
 
     payload: Callable[[], Any]
     ref: Any = None
@@ -210,7 +210,7 @@ class RayExecutor(Adapter[_Call]):
 
 
 def _asked(run: Run) -> dict[str, Any]:
-    """Return what a run asks Ray for."""
+    """Return the options of a run's request to Ray."""
     demand = run.demand
     own = {name: amount for name, amount in demand.items() if name not in _RAYS and amount}
     memory = int(demand.get("mem", 0) * 2**20) or None

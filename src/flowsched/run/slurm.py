@@ -102,7 +102,7 @@ _USABLE = {"idle", "mixed", "allocated", "completing", "planned"}
 """States of nodes that take jobs, without the mark for power saving; a node that does not answer has an asterisk."""
 
 _UNUSED = ("down", "drain", "fail", "inval")
-"""How states of nodes begin that take no jobs until an administrator or the node itself comes back."""
+"""Prefixes of the states of nodes that take no jobs until an administrator or the node itself comes back."""
 
 _GRES = re.compile(r"(?P<name>[^:,(]+)(?::(?P<words>[^,(]*))?(?:\([^)]*\))?(?:,|$)")
 """One of a list ``NAME[:TYPE][:no_consume][:NUMBER[K|M|G]][(FLAGS)]``; the flags may have commas."""
@@ -114,7 +114,7 @@ _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Job(Held):
-    """A run, and its job's id, "" until that is submitted; of a gang, the number of the run and how many there are.
+    """A run, and its job's id, "" until that is submitted; of a gang, the number of the run and their count.
 
     The record of the run is there from the submission until `release`.  `absent` counts looks that did not see the job.
     """
@@ -142,7 +142,7 @@ class SlurmExecutor(Adapter[_Job]):
     partition : str, optional
         Its nodes are the machines; by default those of all partitions, and jobs go to the default one.
     folder : path, optional
-        The records of runs: what the next driver needs if this one is killed.  One driver at a time uses it.  Without it
+        The records of runs, for the next driver if this one is killed.  One driver at a time uses it.  Without it
         they are in a temporary folder, and jobs that outlive the driver are not found again.
     poll : float
         Seconds between two looks at jobs and nodes.
@@ -202,7 +202,7 @@ class SlurmExecutor(Adapter[_Job]):
         return replace(job, tasks=tasks)
 
     def _asked(self, demand: Mapping[str, float], nodes: Iterable[Hashable]) -> Asked:
-        """Return what is asked for a demand on any of some nodes."""
+        """Return the request for a demand on any of some nodes."""
         cpus = max(ceil(demand.get("cpu", 0)), 1)
         memory = ceil(demand.get("mem", 0))
         if not memory:
@@ -211,7 +211,7 @@ class SlurmExecutor(Adapter[_Job]):
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        script(run)  # what is wrong with it is an error of this run alone
+        script(run)  # its errors are those of this run alone
         job = self.held[run.number] = _Job(run)
         if run.gang is None:
             self.later(self._submit([job]))
@@ -356,7 +356,7 @@ class SlurmExecutor(Adapter[_Job]):
         ----------
         job : _Job
         known : JobState or None
-            What Slurm says of it.
+            Slurm's data on it.
         off : bool
             Slurm does not use its nodes.
         part : bool
@@ -630,7 +630,7 @@ def _garbled(program: str, line: str) -> SlurmError:
 
 
 async def _call(words: Sequence[str], text: str = "") -> str:
-    """Return what a command of Slurm writes; SlurmError if it fails."""
+    """Run a command of Slurm, and return its output; SlurmError if it fails."""
     try:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)

@@ -88,7 +88,7 @@ class SSHExecutor(Acts):
     """Runs commands on hosts over SSH; a payload is a `Command`, or a command line.
 
     Paths are those of the host, from the user's home.  A host whose connection is lost is connected again.  If that takes too
-    long, it is gone, and its tasks run elsewhere; what still runs there is stopped before it is a machine again.
+    long, it is gone, and its tasks run elsewhere; its old runs are stopped before it is a machine again.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class SSHExecutor(Acts):
     # -- exchanges ----------------------------------------------------------------------------------------------
 
     async def _exchange(self, host: _Host, connection: SSHClientConnection) -> None:
-        """Tell a host what to do, and hear what has become of its runs."""
+        """Send commands to a host, and process its answer: the states of its runs."""
         now, host.turn = self._loop.time(), host.turn + 1
         asked = {name: held for name, held in host.runs.items() if not held.over}
         drops = set(host.drops)
@@ -363,7 +363,7 @@ def _target(text: str) -> dict[str, Any]:
     return {"host": host} | ({"username": user} if user else {}) | ({"port": int(port)} if port else {})
 
 
-# -- what the shells execute on a host ---------------------------------------------------------------------------------
+# -- scripts for the shells on a host ----------------------------------------------------------------------------------
 
 _SCRIPT = r"""
 mask=$(umask)
@@ -481,7 +481,7 @@ read -r stat </proc/$$/stat && set -- ${stat##*) } && echo "$$ ${20} $boot" >"$0
 umask "$mask"
 . "$0/script"
 """
-"""The process that becomes the command, in a session of its own: a command that kills its group does not reach who waits for it.
+"""The process that becomes the command, in a session of its own: a command that kills its group does not kill its waiter.
 
 Its arguments are the folder of the run, the id of this boot, and the umask.
 """

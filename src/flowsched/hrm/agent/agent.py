@@ -67,7 +67,7 @@ class Agent:
         Expected run times of containers that are submitted here without a duration, by their job; it learns from every
         container that ends well.
     state : path, optional
-        The folder where agents record what they have started, for those that come after them.  All agents of a machine that
+        The folder where agents record their processes, for later agents.  All agents of a machine that
         work on one shared state should be given the same one, or none: the default is the user's, in the folder of
         temporary files.
 
@@ -179,7 +179,7 @@ class Agent:
         return next(admission for _, one, admission in passed if one is container)
 
     def _take_in(self, passed: Iterable[tuple[StackedQueue, Container, Admission]]) -> None:
-        """Start what the transfer queue has passed on."""
+        """Start the containers that the transfer queue has passed on."""
         for queue, container, admission in passed:
             id, unit = str(container.id), str(queue.unit.id)
             self._commands[id], self._unit_of[id] = self._held.pop(id), unit
@@ -304,7 +304,7 @@ class Agent:
         Raises
         ------
         StoreError
-            The shared state cannot be reached; the next heartbeat reports what this one could not.
+            The shared state cannot be reached; the next heartbeat makes up for this one.
         """
         if self._negotiator is None or self._command is None:
             raise InputError("heartbeat: the agent has no negotiator or no command")

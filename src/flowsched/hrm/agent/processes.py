@@ -35,7 +35,7 @@ _LOOKS = 20
 """Empty looks in a row that suffice on a machine where other processes end all the time."""
 
 _OWN = "FLOWSCHED_SET_"
-"""How variables begin that carry the command's own ones, as NAME=value, past the programs before it."""
+"""Prefix of variables that carry the command's own ones, as NAME=value, past the programs before it."""
 
 _GATE = """
 read -r go || exit 125
@@ -141,7 +141,7 @@ class Entry:
     errors: str = ""
 
     def arguments(self, command: Sequence[str], cpus: Sequence[int] = (), why: str = "") -> list[str]:
-        """Return what becomes the command; the reason why it cannot is written to the file `why`."""
+        """Return the arguments of a process that becomes the command; if it cannot, it writes the reason to the file `why`."""
         bound = ",".join(map(str, cpus))
         program = [sys.executable, "-I", "-S", "-c", _ENTER]
         return [*program, why, bound, self.directory, self.output, self.errors, *command]

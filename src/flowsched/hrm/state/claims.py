@@ -12,7 +12,7 @@ from flowsched.hrm.units import Amounts
 
 
 class ExpiredError(FlowschedError):
-    """A scheduler has sent no heartbeat for too long, and has lost what it had claimed."""
+    """A scheduler has sent no heartbeat for too long, and has lost its claims."""
 
 
 class Status(StrEnum):

@@ -56,7 +56,7 @@ class History:
             times = RunTimes(weight=self.run_times.weight)
             for seconds in by_name[name]:
                 times.observe(name, seconds)
-            # A mean m becomes keep * m + what the new ones add; `times` began with the first of them in place of m.
+            # A mean m becomes keep * m + the new ones' part; `times` began with the first of them in place of m.
             keep = (1 - times.weight) ** len(by_name[name])
             moved = times.expect(name) + keep * (HT.c.seconds - by_name[name][0])
             fresh = insert.values(name=name, seconds=times.expect(name))

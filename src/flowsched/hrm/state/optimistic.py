@@ -134,7 +134,7 @@ _SHAPE = [
 ]
 
 _SHAPES = sa.select(*_SHAPE, sa.func.count()).where(RS.c.alive == 1).group_by(*_SHAPE)
-"""Shapes of the live units: amounts, places, length, the machine where cores are shared, else ""; and how many there are."""
+"""Shapes of the live units: amounts, places, length, the machine where cores are shared, else ""; and their number."""
 
 
 _FREE_SHAPE = [RS.c["free_" + name] for name in ("vcore", "mem", "gmem", "places")]

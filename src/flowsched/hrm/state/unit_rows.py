@@ -171,7 +171,7 @@ class UnitRows:
         self.caps: Mapping[str, tuple[int, int]] = {}
         self._rows: dict[str, Any] = {}  # by unit: its row of RS, as read
         self._tasks: dict[str, Any] = {}  # by task on a unit, as the queues stand: its row of RT, as read
-        self._came: dict[str, tuple[str, bool]] = {}  # by task that entered: its scheduler, and whether it is launched
+        self._came: dict[str, tuple[str, bool]] = {}  # by task that entered: its scheduler, True if it is launched
         self._gone: list[dict[str, Any]] = []  # new values of tasks that left
         self._moved: set[str] = set()  # tasks that changed their unit
         if not units:
