@@ -220,13 +220,13 @@ class Durable(Generic[E]):
         return done
 
     def abort(self, round: Round) -> None:
-        """Forget a round: it can no longer be committed.  Nothing of it had happened."""
+        """Forget a round: it can no longer be committed.  Nothing of it was applied."""
         if not isinstance(round, Round):
             raise InputError(f"round: a Round expected, got {round!r}")
         self._aborted.add(round)
 
     def _check_ready(self) -> None:
-        """Refuse a call on half a change, and one that an adapter has to make, since its journal would lack the call."""
+        """Refuse a call in the middle of a change, and one that belongs to an adapter: its journal would lack the call."""
         cluster = self.engine.cluster
         if cluster.midway:
             cluster.check_whole()
@@ -257,7 +257,7 @@ class Durable(Generic[E]):
     # -- copies and questions -----------------------------------------------------------------------------------
 
     def copy(self) -> Self:
-        """Return one in the same state, without journal: given the same, both make the same rounds from now on."""
+        """Return a copy in the same state, without journal: given the same calls, both make the same rounds."""
         with self._calls:
             engine = self._cloned()
         other = type(self).__new__(type(self))
@@ -276,8 +276,8 @@ class Durable(Generic[E]):
     def what_if(self, *events: Event, now: float) -> Round:
         """Return the round that `schedule` would make if these events happened.
 
-        Nothing of it happens, and nothing of it is left: it is made by a `copy`.  A copy costs about 15 microseconds
-        for each task, and more than that for each class and machine; for several questions, make one copy and ask that.
+        The round is made by a `copy`, so this scheduler does not change.  A copy costs about 15 microseconds for each
+        task, and more than that for each class and machine; for several rounds, make one copy and use that.
 
         Parameters
         ----------
@@ -411,7 +411,7 @@ class Durable(Generic[E]):
 
     @classmethod
     def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
-        """Return a new one as the header of a file says."""
+        """Return a new scheduler with the settings of a file's header."""
         raise NotImplementedError
 
 

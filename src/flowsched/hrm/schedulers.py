@@ -109,7 +109,7 @@ class Worker:
         negotiator.add_scheduler(name)
 
     def step(self) -> bool:
-        """Look, decide, claim and launch once; return True while any job of any scheduler has open tasks.
+        """Refresh, decide, claim and launch once; return True while any job of any scheduler has open tasks.
 
         Raises
         ------

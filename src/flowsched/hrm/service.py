@@ -50,7 +50,7 @@ def connected(config: Config) -> Iterator[Negotiator]:
 
 @contextmanager
 def _at_work(config: Config, part: str) -> Iterator[Negotiator]:
-    """Connect, and say to the shared state when the process ends in order."""
+    """Connect, and report an orderly end of the process to the shared state."""
     name = config[part].get("name")
     with connected(config) as negotiator:
         try:

@@ -30,7 +30,7 @@ AMOUNTS = Resources(("vcore", "mem", "gmem"), device=None)
 """Resources of units and containers: cores, memory and GPU memory, the last two in MiB."""
 
 _MOST = 1 << 20
-"""Most cores, GPUs or NUMA nodes of a machine; a larger number is a slip of the pen."""
+"""Most cores, GPUs or NUMA nodes of a machine; a larger number is taken for a mistake."""
 
 How = Literal["shared", "bound", "even"]
 

@@ -65,7 +65,7 @@ class Engine(Protocol):
         ...
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        """Decide a round, of which nothing happens yet; True if the time limit had a part in it."""
+        """Decide a round without applying it; return it, and True if the time limit had a part in it."""
         ...
 
     def fail_round(self, now: float) -> None:
@@ -85,11 +85,11 @@ class Engine(Protocol):
         ...
 
     def replace_state(self, state: State, cached: bool = False) -> None:
-        """Go on from another state; a `cached` mirror came from a file, and is dropped where it does not work."""
+        """Continue from another state; a `cached` mirror came from a file, and is dropped where it does not work."""
         ...
 
     def fresh(self) -> Self:
-        """Return an engine made with the same settings, to which nothing has happened."""
+        """Return a new engine with the same settings, and without events."""
         ...
 
 
@@ -123,7 +123,7 @@ class Adapter(Protocol):
 
     @property
     def warm_state(self) -> Any:
-        """Knowledge from before anything happened; None for nothing.  The setter forgets everything else."""
+        """Knowledge from before the first event, None without any.  The setter forgets everything else."""
         ...
 
     @warm_state.setter
@@ -134,7 +134,7 @@ class Adapter(Protocol):
         ...
 
     def replay_record(self, words: Any) -> None:
-        """Make the call of such a record again."""
+        """Repeat the call of such a record."""
         ...
 
     def check_state(self, state: State) -> None:

@@ -36,12 +36,12 @@ class Driven(Protocol):
 
 
 def begun(source: Iterable[bytes], path: str = "") -> Header:
-    """Read from the first line how the scheduler was made."""
+    """Read the settings of the scheduler from the first line."""
     return LineReader(source, path, None).read_head()
 
 
 def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "") -> _P:
-    """Make a scheduler by `begin`, as the first line says that it was made, and give it the state of the lines."""
+    """Make a scheduler by `begin` with the settings of the first line, and give it the state of the lines."""
     lines = LineReader(source, path, None)
     header = lines.read_head()
     with lines.checked():

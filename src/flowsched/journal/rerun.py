@@ -60,7 +60,7 @@ class Target(Driven, Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """A round that came out otherwise than when it was made.
+    """A repeated round that differs from the recorded one.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ from flowsched.sharing import deployment, deployment_sequence, ledger
 _T = TypeVar("_T")
 
 _MEANING = 5
-"""Another number whenever an attribute changes its meaning; `form` sees itself that there are other attributes."""
+"""Version of the attributes' meanings, to be changed with any of them; `form` itself detects other attributes."""
 
 
 _CLASSES: tuple[type, ...] = (
@@ -190,7 +190,7 @@ def _compare(kind: type, known: Mapping[str, Any], parts: Mapping[str, Any]) -> 
 
 
 _MOST = 1 << 62
-"""Counts of an image stay below: they go on by ones, in arrays of 64 bits."""
+"""Upper bound of the counts in an image: they grow by one at a time, in arrays of 64 bits."""
 
 
 def _alike(value: Any, like: Any) -> bool:

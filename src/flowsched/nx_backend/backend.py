@@ -155,7 +155,7 @@ def capacity_scaling(
 def max_flow_min_cost(
     G: FlowGraph, s: Any, t: Any, capacity: Hashable = "capacity", weight: Hashable = "weight"
 ) -> FlowDict:
-    """Return the flow of `networkx.max_flow_min_cost`; multigraphs are welcome, too.
+    """Return the flow of `networkx.max_flow_min_cost`; multigraphs are accepted, too.
 
     As there, nodes other than `s` and `t` take the amount of their attribute "demand".
     """
@@ -168,7 +168,7 @@ def max_flow_min_cost(
 
 
 def cost_of_flow(G: FlowGraph, flowDict: FlowDict, weight: Hashable = "weight") -> Any:
-    """Return the sum of `networkx.cost_of_flow`, of whatever numbers these are."""
+    """Return the sum of `networkx.cost_of_flow`, for numbers of any kind."""
     total = 0
     for number, value in enumerate(G.edge_column(weight)):
         tail, head, *key = G.edge(number)
@@ -178,7 +178,7 @@ def cost_of_flow(G: FlowGraph, flowDict: FlowDict, weight: Hashable = "weight") 
 
 
 class _Problem:
-    """A directed graph as the solver wants it."""
+    """A directed graph in the solver's form."""
 
     def __init__(self, G: FlowGraph, capacity: Hashable, weight: Hashable) -> None:
         if not G.is_directed():
@@ -496,7 +496,7 @@ def capacities(G: FlowGraph, name: Hashable) -> NDArray[np.int64]:
 
 
 def decline(why: str) -> NoReturn:
-    """Leave the call to another backend, if NetworkX is going to try one; else it is the caller's to mend."""
+    """Leave the call to another backend, if NetworkX is going to try one; else raise `NetworkXError`."""
     config = nx.config
     if config.fallback_to_nx or any("flowsched" in names for names in dict(config.backend_priority).values()):
         raise NotImplementedError(why)

@@ -34,7 +34,7 @@ from flowsched.run.executor import Broken, Run, Started, Stopped, Told
 LOGGER = logging.getLogger("flowsched")
 
 GARBLED = 10
-"""Looks in a row with an answer that is not understood, after which an executor has failed."""
+"""Consecutive polls with a malformed answer after which an executor has failed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +77,7 @@ class Acts:
         self._acts_end = False
 
     def later(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something in the background until `end_acts`; an exception of it ends the driver."""
+        """Run a coroutine in the background; until `end_acts`, its exception ends the driver."""
         task = asyncio.create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._act_over)
@@ -109,15 +109,16 @@ class Acts:
         *silent: type[Exception],
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Look again and again.
+        """Poll the system repeatedly.
 
         Parameters
         ----------
         look : callable
+            Makes one poll.
         seconds : float
-            Between two looks.
+            Between two polls.
         *silent : type of Exception
-            Errors which say that the system does not answer now.  They are logged, and the next look is made.
+            Errors of a system that does not answer now.  They are logged, and the next poll is made.
         pause : callable
             Called with seconds to wait for.
 
@@ -177,17 +178,17 @@ class Adapter(Acts, Generic[H]):
             held.stopped = True
 
     def halt(self, held: H) -> None:
-        """Stop a run that is not over; it is asked for again, with `held.stopped` set, where it takes long."""
+        """Stop a run that is not over; if that takes long, the call is repeated with `held.stopped` set."""
         raise NotImplementedError
 
     def begin(self, held: Held) -> None:
-        """Tell that a run has begun, once."""
+        """Report the start of a run, once."""
         if not held.begun:
             held.begun = True
             self.tell(Started(held.run.number))
 
     def finish(self, held: Held, told: Told) -> None:
-        """Tell the end of a run, once."""
+        """Report the end of a run, once."""
         if not held.over:
             held.over = True
             self.tell(told)

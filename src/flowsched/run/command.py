@@ -18,7 +18,7 @@ from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 from flowsched.run.onworker import attend
 
 UNFIT = 126
-"""Exit status of a run that its machine could not begin, such as for want of its folder."""
+"""Exit status of a run that its machine could not begin, such as for lack of its folder."""
 
 
 class ExitStatusError(FlowschedError):

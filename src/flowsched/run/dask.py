@@ -250,7 +250,7 @@ class DaskExecutor(Adapter[Held]):
         self._changed.clear()
 
     async def _look(self) -> None:
-        """Tell which workers have come and gone."""
+        """Report the workers that have come and gone."""
         self._workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         now: dict[Hashable, MachineAdded] = {}
         for address, info in self._workers.items():

@@ -67,7 +67,7 @@ from flowsched.run.unfit import Unfit
 from flowsched.scheduler import Scheduler
 
 QUIET = 0.05
-"""Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
+"""Least time to a round if nothing happens before it, in seconds; while runs are under way, something nearly always does."""
 
 
 class Dispatcher:

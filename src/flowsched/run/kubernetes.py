@@ -289,7 +289,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self.tell(told)
 
     def _settle(self) -> None:
-        """Tell which nodes have come, changed and gone."""
+        """Report the nodes that have come, changed and gone."""
         others: dict[str, list[dict[str, Any]]] = {}
         for path, pod in self._seen["pods"].items():
             node_of = (pod.get("spec") or {}).get("nodeName")

@@ -163,7 +163,7 @@ class LocalExecutor(Adapter[_Process]):
             self.later(self._stop(held))
 
     def hurry(self) -> None:
-        """Spare no run the SIGKILL from now on."""
+        """End the grace of all runs: from now on a stop is followed by SIGKILL at once."""
         self._hurried.set()
 
     def release(self, run: Run) -> None:
@@ -197,7 +197,7 @@ class LocalExecutor(Adapter[_Process]):
         self.later(self._finish(process))
 
     async def _stop(self, process: _Process) -> None:
-        """End the processes of a run; the end of the shell is noticed as ever."""
+        """End the processes of a run; the end of the shell is processed as usual."""
         family = process.family
         await asyncio.to_thread(signal_session, family, signal.SIGTERM)
         with suppress(TimeoutError):
@@ -229,7 +229,7 @@ class LocalExecutor(Adapter[_Process]):
 
 
 def _kill(process: _Process) -> bool:
-    """Kill all processes of a run; return True if the kernel had killed one for want of memory."""
+    """Kill all processes of a run; return True if the kernel had killed one for lack of memory."""
     group = process.group
     if group is None:
         end([process.family])
@@ -240,7 +240,7 @@ def _kill(process: _Process) -> bool:
 
 
 def _clear(process: _Process) -> bool:
-    """Do so, and remove their group."""
+    """Kill all processes of a run, and remove their group; return as `_kill`."""
     short = _kill(process)
     if process.group is not None:
         control_groups.remove(process.group)

@@ -120,7 +120,7 @@ class Outlook:
                 self._gangs.add(job.id)
 
     def hopeless(self, work: Mapping[Hashable, Work], now: float) -> list[tuple[Work, NeverRunsError]]:
-        """Return the tasks that wait in vain, and why."""
+        """Return the tasks that wait in vain, with the reasons."""
         cluster, self.due = self._scheduler.cluster, inf
         if self._patience is None or not cluster.waiting:
             self._since.clear()

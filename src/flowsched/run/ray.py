@@ -161,7 +161,7 @@ class RayExecutor(Adapter[_Call]):
         return remote.options(scheduling_strategy=self._affinity(node, soft=False), **options)
 
     async def _watch(self, call: _Call) -> None:
-        """Tell the end of a run."""
+        """Report the end of a run."""
         number = call.run.number
         try:
             self.finish(call, Ended(number, await call.ref))
@@ -197,7 +197,7 @@ class RayExecutor(Adapter[_Call]):
         await self._pinned(self._call, call.run.machine, num_cpus=0).remote(ask)
 
     async def _look(self) -> None:
-        """Tell which nodes have come and gone."""
+        """Report the nodes that have come and gone."""
         now: dict[Hashable, MachineAdded] = {}
         for node in await asyncio.to_thread(self._ray.nodes):
             if node["Alive"]:

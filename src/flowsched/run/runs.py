@@ -59,7 +59,7 @@ class Runs:
         self._due: list[tuple[float, int]] = []
 
     def add(self, active: Active) -> None:
-        """Take in a run."""
+        """Add a run."""
         run = active.run
         self.by_number[run.number] = active
         self.on.setdefault(run.machine, {})[run.number] = active
@@ -71,7 +71,7 @@ class Runs:
                 self._gangs.setdefault(run.gang, {})[run.number] = active
 
     def forget(self, active: Active) -> None:
-        """Leave out a run that the executor does not know."""
+        """Remove a run that the executor does not know."""
         run = active.run
         del self.by_number[run.number], self.on[run.machine][run.number]
         if not self.on[run.machine]:
@@ -90,12 +90,12 @@ class Runs:
                 self.advance(active.run.machine)
 
     def end(self, active: Active) -> None:
-        """Leave out a run that has ended."""
+        """Remove a run that has ended, and mark it for release."""
         self.forget(active)
         self.over.append(active.run)
 
     def displace(self, active: Active) -> None:
-        """Take the machine from a run: one that is held goes, another stops."""
+        """Take the machine from a run: a held one is removed, another one is stopped."""
         if active.held:
             self.forget(active)
             return
@@ -138,7 +138,7 @@ class Runs:
                 waits = waits and active.waits
 
     def advance_held(self) -> None:
-        """Do so where runs are held."""
+        """Call `advance` for the machines of held runs."""
         self.advance(*(active.run.machine for active in self.held.values()))
 
     def _start(self, active: Active) -> None:
@@ -151,7 +151,7 @@ class Runs:
             self._hear(Failed(active.run.number, error))
 
     def _let_go(self, active: Active) -> None:
-        """Take note that a run is not held any more."""
+        """Remove a run from the held ones."""
         run = active.run
         if self.held.pop(run.number, None) is not None and run.gang is not None:
             del self._gangs[run.gang][run.number]

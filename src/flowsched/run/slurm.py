@@ -49,7 +49,7 @@ _FAILED = {"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
 
 
 _ABSENT = 3
-"""Looks in a row that do not see a job, after which Slurm has forgotten it.  One answer may be cut off."""
+"""Consecutive polls without a job after which Slurm has forgotten it.  One answer may be cut off."""
 
 _LARGEST = 500
 """Members of a gang that start at once: a comment has 1,023 characters at most."""

@@ -385,7 +385,7 @@ class Agent:
                 self._take_out(unit, ids)
 
     def _learn(self, one: Ended) -> float | None:
-        """Return the run time of a container that has ended, and learn from it; None for one that failed or was not running."""
+        """Add the run time of an ended container to `run_times`, and return it; None if it failed or was not running."""
         queue = self.queues[self._unit_of[one.id]]
         container = self._container(self._unit_of[one.id], one.id)
         if one.status or container.id not in queue.running:

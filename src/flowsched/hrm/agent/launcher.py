@@ -214,5 +214,5 @@ class Launcher:
 
 
 def _spares() -> list[int]:
-    """Return two descriptors: as many as it takes at once to look at a process and to signal it."""
+    """Return two descriptors, the number that is needed at once to inspect and to signal a process."""
     return [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]

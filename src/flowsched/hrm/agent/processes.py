@@ -118,7 +118,7 @@ if refused is not None:
     fail(126, f"cannot run {program}: {refused.strerror}")
 fail(127, f"command not found: {program}")
 """
-"""Becomes a command in its folder, with its files and its environment.  Where it cannot, it says why, in a file or aloud."""
+"""Becomes a command in its folder, with its files and its environment.  If it cannot, it writes the reason to a file or a stream."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class SchedulerHeartbeats:
         self.beats = HeartbeatCounters(store, SC.c.scheduler, ttl, monotonic)
 
     def join(self, name: str) -> None:
-        """Add a scheduler, or let it come back."""
+        """Add a scheduler, or bring it back."""
         begin = self.beats.monotonic()
 
         def work(db: sa.Connection) -> float:

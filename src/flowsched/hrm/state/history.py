@@ -43,7 +43,7 @@ class History:
         return [c if c.duration < math.inf else replace(c, duration=seconds) for c in containers]
 
     def observe(self, db: sa.Connection, ended: Mapping[str, Sequence[float]]) -> None:
-        """Learn from run times by job; the jobs' rows are held."""
+        """Update the moving means with run times by job; the jobs' rows are held."""
         told = {job: seconds for job, seconds in ended.items() if seconds}
         if not told:
             return

@@ -205,7 +205,7 @@ class Negotiator:
             return self.store.transact(lambda db: delete_units(self.store, db, given, now))
 
     def add_scheduler(self, name: str) -> None:
-        """Add a scheduler, or let it come back; its claims from before it was lost are open again."""
+        """Add a scheduler, or bring it back; its claims from before it was lost are open again."""
         name = name_of("scheduler", name)
         with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
             self._schedulers.join(name)

@@ -244,7 +244,7 @@ class UnitRows:
         self._gone.append({"id": id, "status": status, "scheduler": scheduler, "since": self.now})
 
     def move(self, id: str) -> None:
-        """Note a task that was moved between the queues and runs now; its machine learns of it."""
+        """Note a task that was moved between the queues and runs now, for the report to its machine."""
         self._moved.add(id)
 
     def save(self, alive: int | None = None) -> list[str]:
