@@ -12,16 +12,15 @@
 >>> len(sched.commit(rnd).accepted)
 1
 
-An `Engine` decides, and lets decisions happen.  `Durable` has the verbs: it guards each call, meters it, and writes it
+An `Engine` makes and applies decisions.  `Durable` has the public calls: it guards each one, meters it, and writes it
 into the journal before it returns.  `Scheduler` and adapters such as `FineGrained` are durables over engines of their own.
 
 Rules of every public call:
 
 * One call at a time, and no signal handler in the middle: see `flowsched._guard`.  During a solve handlers run, and may
   end the round.
-* Before or after: a call that raises has changed nothing, or all that it had to.  Where neither can be had (memory
-  ended in the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are
-  refused.
+* Before or after: a call that raises has made none or all of its changes.  Where neither is possible (memory ended in
+  the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are refused.
 * A round that raises leaves the cluster as it was.  The network that mirrors it is built again.
 """
 

@@ -121,7 +121,7 @@ class Hybrid:
     scheduler : Scheduler
         Keeps the network; its tasks are the open ones.
     last : Round or None
-        The last round, which says why tasks wait.
+        The last round, with the reasons of the waiting tasks.
 
     Examples
     --------
@@ -220,7 +220,7 @@ class Hybrid:
         places = state.places if state.alive and wait < self.max_wait and not idle else 0
         known = self._places.setdefault(state.unit, 0)
         for k in range(max(places, known)):
-            # Places behind the first wait longer: as long again for each place, for want of a better estimate.
+            # Places behind the first wait longer: as long again for each place, for lack of a better estimate.
             longer = (k + 1) * max(wait, 1e-3 * self.horizon)
             cost = _QUEUE + (1 - _QUEUE - _WRONG_UNIT) * (1 - self.horizon / (longer + self.horizon))
             amounts = (*state.capacity[:3], int(k < places))

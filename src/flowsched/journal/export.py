@@ -407,7 +407,7 @@ class LineReader:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Turn every error meanwhile into one that names the present line."""
+        """Turn every error in the block into one that names the present line."""
         try:
             yield
         except FlowschedError as error:

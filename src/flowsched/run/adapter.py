@@ -125,7 +125,7 @@ class Acts:
         Raises
         ------
         Exception
-            Another error of a look, the tenth of such looks in a row: the system answers, and is not understood.
+            Another error, at the tenth such poll in a row: the system answers, but its answers are malformed.
         """
         garbled, said = 0, ""
         while not self._acts_end:  # a library may answer a cancellation with an error of its own

@@ -207,7 +207,7 @@ class Driver:
                 future.cancel()
             else:
                 future.set_exception(error)
-                future.exception()  # a future that is not asked is no mistake: the task's end is in the statistics
+                future.exception()  # marks the error as retrieved: a caller may ignore a future, as the statistics have the task's end
 
         return settle
 

@@ -87,9 +87,9 @@ class Failed:
     run : int
     error : BaseException
     lost : bool
-        The worker or the connection died under it, which says nothing against the task.
+        The worker or the connection died under it, which is no fault of the task.
     unfit : bool
-        The machine could not begin it, such as for want of the folder in which it runs.
+        The machine could not begin it, such as for lack of the folder in which it runs.
     """
 
     run: int

@@ -450,7 +450,7 @@ class Api:
     def watch(self, kind: str, version: str, tell: Callable[[Changes, bool], object]) -> None:
         """Call `tell` with objects that have changed since a version, by path, None for one that is deleted.
 
-        Its other argument says that these are all that there are.  A RuntimeError of it ends the watch.
+        Its other argument is True if these are all objects.  A RuntimeError of it ends the watch.
         """
         from urllib3.exceptions import HTTPError
 

@@ -6,7 +6,7 @@ is cut off by a kill, or whose answer is lost, leaves at most a held job, which 
 The runs of a gang that start at once are one job: Slurm begins all of them or none.  Each is a step of its own, so one can be
 stopped alone.  The exit statuses are in the comment of the job, two hexadecimal digits for each run, which its script updates.
 
-Memory is always asked for.  Without a request, Slurm would give a job all memory of its node where memory is counted.
+A job always requests memory.  Without a request, Slurm would give it all memory of its node where memory is counted.
 
 States are polled, of all jobs and nodes at once.  A node takes no new tasks while Slurm does not use it, because it is
 down or drained or does not answer now; it is gone once none of its runs is left.  A run ends when Slurm says that its job
@@ -116,7 +116,7 @@ _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 class _Job(Held):
     """A run, and its job's id, "" until that is submitted; of a gang, the number of the run and their count.
 
-    The record of the run is there from the submission until `release`.  `absent` counts looks that did not see the job.
+    The record of the run is there from the submission until `release`.  `absent` counts polls without the job.
     """
 
     id: str = ""
@@ -145,7 +145,7 @@ class SlurmExecutor(Adapter[_Job]):
         The records of runs, for the next driver if this one is killed.  One driver at a time uses it.  Without it
         they are in a temporary folder, and jobs that outlive the driver are not found again.
     poll : float
-        Seconds between two looks at jobs and nodes.
+        Seconds between two polls of jobs and nodes.
     """
 
     def __init__(
@@ -465,7 +465,7 @@ class Memory:
     per_cpu, per_node : int or None
         Slurm's own defaults, in MiB.
     most : int or None
-        That a job may ask for by CPU.
+        Largest request of a job by CPU.
     """
 
     per_cpu: int | None = None

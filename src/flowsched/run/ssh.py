@@ -47,7 +47,7 @@ _HOST = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:\s]+
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """A run on a host; without `run`, one of which the driver knows nothing.
+    """A run on a host; without `run`, one that is unknown to the driver.
 
     `since` is when its stop was confirmed, `absent` counts answers that do not name it.
     """
@@ -104,7 +104,7 @@ class SSHExecutor(Acts):
     options : mapping of str to object, optional
         For ``asyncssh.connect``, such as ``client_keys`` and ``known_hosts``.
     poll : float
-        Seconds between two looks at the runs of a host.
+        Seconds between two polls of the runs of a host.
     lost : float
         Seconds without a connection after which a host is gone.
     grace : float

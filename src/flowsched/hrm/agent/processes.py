@@ -8,7 +8,7 @@ Signals go through a descriptor of the process, which is checked after it was op
 The processes of a container are its first one; the session of that, for as long as that process holds the session's number;
 and all that have the container's token in their environment, wherever they moved.  Only a control group catches a process that
 leaves the session *and* clears its environment, or forks faster than it can be observed.
-Processes are stopped before they are killed: a stopped one makes no others, so a look that finds nothing new has found all.
+Processes are stopped before they are killed: a stopped one makes no others, so once a scan finds no new process, all have been found.
 
 Linux only.
 """
@@ -32,7 +32,7 @@ TOKEN = "FLOWSCHED_CONTAINER"
 """Environment variable that marks the processes of a container."""
 
 _LOOKS = 20
-"""Empty looks in a row that suffice on a machine where other processes end all the time."""
+"""Consecutive empty scans that suffice on a machine where other processes end all the time."""
 
 _OWN = "FLOWSCHED_SET_"
 """Prefix of variables that carry the command's own ones, as NAME=value, past the programs before it."""
@@ -299,7 +299,7 @@ def end(families: Sequence[Family], patience: float = 30.0) -> None:
             _signal(pid, start, signal.SIGSTOP if new else signal.SIGKILL)
         stopped |= new
         empty = 0 if there else empty + 1
-        # A process that ended during the look may have left a child that was not there at its begin.
+        # A process that ended during the scan may have left a child that was not there at its begin.
         if not there and (doubt <= doubts or empty == _LOOKS):
             return
         if time.monotonic() > deadline:
@@ -331,7 +331,7 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _look(families: Sequence[Family]) -> tuple[set[tuple[int, int]], frozenset[int]]:
-    """Return the running processes (pid, start) of the containers, and the pids that ended during the look."""
+    """Return the running processes (pid, start) of the containers, and the pids that ended during the scan."""
     oldest = min(family.start for family in families)
     first = {(family.pid, family.start) for family in families}
     # The number of a session is not used again as long as the process that made it is there.

@@ -377,7 +377,7 @@ class Negotiator:
         """Claim units for open batch tasks.
 
         Each unit's claims are granted or refused together, independently of other units.  A task that is refused for
-        want of room stays open, and the unit remembers it: see `heartbeat`.
+        lack of room stays open, and the unit remembers it: see `heartbeat`.
 
         Parameters
         ----------
