@@ -12,16 +12,15 @@
 >>> len(sched.commit(rnd).accepted)
 1
 
-An `Engine` decides, and lets decisions happen.  `Durable` has the verbs: it guards each call, meters it, and writes it
+An `Engine` makes and applies decisions.  `Durable` has the public calls: it guards each one, meters it, and writes it
 into the journal before it returns.  `Scheduler` and adapters such as `FineGrained` are durables over engines of their own.
 
 Rules of every public call:
 
 * One call at a time, and no signal handler in the middle: see `flowsched._guard`.  During a solve handlers run, and may
   end the round.
-* Before or after: a call that raises has changed nothing, or all that it had to.  Where neither can be had (memory
-  ended in the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are
-  refused.
+* Before or after: a call that raises has made none or all of its changes.  Where neither is possible (memory ended in
+  the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are refused.
 * A round that raises leaves the cluster as it was.  The network that mirrors it is built again.
 """
 
@@ -79,7 +78,7 @@ class Durable(Generic[E]):
         Decides without guard and journal; for adapters.
     journal : Journal or None
     recovery : Recovery or None
-        What was read from the journal, or by `restore`.
+        The result of reading the journal, or of `restore`.
     on_round : list of callable
         See `Scheduler`.
     """
@@ -112,7 +111,7 @@ class Durable(Generic[E]):
 
     @property
     def cluster(self) -> Cluster:
-        """Machines, jobs, tasks and users, and what runs where."""
+        """Machines, jobs, tasks, users and placements."""
         return self.engine.cluster
 
     # -- calls that are written down ----------------------------------------------------------------------------
@@ -133,7 +132,7 @@ class Durable(Generic[E]):
                 self.journal.policy(policy, partial(setattr, self.engine, "policy"))
 
     def apply(self, *events: Event, atomic: bool = False) -> tuple[EndedRun, ...]:
-        """Let events happen, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
+        """Apply events, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
         with self._calls:
             act = partial(_apply_atomically, self.engine.cluster) if atomic else self.engine.apply_batch
             if self.journal is None:  # there may be many, and each costs a microsecond only
@@ -142,10 +141,10 @@ class Durable(Generic[E]):
             return self.journal.events(events, act, self.engine.cluster, atomic)
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide a round, of which nothing happens yet.
+        """Decide a round without applying it.
 
-        The changes go to the network, the network is re-optimised from its last optimum, and what its flow proposes is
-        checked machine by machine.  While something does not fit together, the network learns it and is re-optimised.
+        The changes go to the network, the network is re-optimised from its last optimum, and the placements of its flow are
+        checked machine by machine.  While some do not fit, the network is restricted accordingly and re-optimised.
 
         Parameters
         ----------
@@ -185,7 +184,7 @@ class Durable(Generic[E]):
                 self.policy = found.policy  # the same goals on a larger scale
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-        """Let a round happen, but for deltas that events have overtaken.
+        """Apply a round, except deltas that events have overtaken.
 
         A task that starts and those that make room for it belong together: all of them or none.
 
@@ -220,13 +219,13 @@ class Durable(Generic[E]):
         return done
 
     def abort(self, round: Round) -> None:
-        """Forget a round: it can no longer be committed.  Nothing of it had happened."""
+        """Forget a round: it can no longer be committed.  Nothing of it was applied."""
         if not isinstance(round, Round):
             raise InputError(f"round: a Round expected, got {round!r}")
         self._aborted.add(round)
 
     def _check_ready(self) -> None:
-        """Refuse a call on half a change, and one that an adapter has to make, since its journal would lack the call."""
+        """Refuse a call in the middle of a change, and one that belongs to an adapter: its journal would lack the call."""
         cluster = self.engine.cluster
         if cluster.midway:
             cluster.check_whole()
@@ -257,7 +256,7 @@ class Durable(Generic[E]):
     # -- copies and questions -----------------------------------------------------------------------------------
 
     def copy(self) -> Self:
-        """Return one in the same state, without journal: given the same, both make the same rounds from now on."""
+        """Return a copy in the same state, without journal: given the same calls, both make the same rounds."""
         with self._calls:
             engine = self._cloned()
         other = type(self).__new__(type(self))
@@ -276,8 +275,8 @@ class Durable(Generic[E]):
     def what_if(self, *events: Event, now: float) -> Round:
         """Return the round that `schedule` would make if these events happened.
 
-        Nothing of it happens, and nothing of it is left: it is made by a `copy`.  A copy costs about 15 microseconds
-        for each task, and more than that for each class and machine; for several questions, make one copy and ask that.
+        The round is made by a `copy`, so this scheduler does not change.  A copy costs about 15 microseconds for each
+        task, and more than that for each class and machine; for several rounds, make one copy and use that.
 
         Parameters
         ----------
@@ -411,7 +410,7 @@ class Durable(Generic[E]):
 
     @classmethod
     def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
-        """Return a new one as the header of a file says."""
+        """Return a new scheduler with the settings of a file's header."""
         raise NotImplementedError
 
 

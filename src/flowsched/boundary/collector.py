@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MANY = 256
-"""So many events, or groups that have changed, make enough objects to wake the collector."""
+"""Number of events, or of changed groups, that makes enough objects to wake the collector."""
 
 
 @contextmanager

@@ -80,12 +80,12 @@ def enter(group: Path, pid: int) -> None:
 
 
 def freeze(group: Path, pause: bool) -> None:
-    """Stop all processes of a group, or let them go on."""
+    """Pause all processes of a group, or resume them."""
     (group / "cgroup.freeze").write_text(str(int(pause)))
 
 
 def ran_out(group: Path) -> bool:
-    """Return True if the kernel has killed a process of a group for want of memory."""
+    """Return True if the kernel has killed a process of a group for lack of memory."""
     try:
         events = (group / "memory.events").read_text().splitlines()
     except OSError:  # it has no such controller

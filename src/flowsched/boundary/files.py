@@ -1,6 +1,6 @@
 """Files that are written whole or not at all.
 
-The new contents are written beside the file and take its place in one step.  After an interruption before that (Ctrl-C, a
+The new contents are written to a second file, which replaces the first one in one step.  After an interruption before that (Ctrl-C, a
 full disk, a crash of the machine), the file is as it was, or not there.
 """
 
@@ -60,13 +60,13 @@ def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = 
 
 
 def clear(folder: Path) -> None:
-    """Remove what calls of `replace` that were cut off have left in a folder."""
+    """Remove the files that interrupted calls of `replace` have left in a folder."""
     for path in folder.glob(".*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def read(path: str | os.PathLike[str], most: int) -> bytes:
-    """Return what is in a file or comes from a pipe; InputError if that is more than `most` bytes."""
+    """Read a file or a pipe to its end; InputError if that is more than `most` bytes."""
     with open(path, "rb") as file:
         raw = file.read(most + 1)
     if len(raw) > most:

@@ -1,7 +1,7 @@
 """Folders and files of state, which are their owner's alone.
 
-State holds what jobs hold: commands, environments, outputs, and with them passwords.  A folder that is made here has mode 0700,
-a file 0600, whatever the umask.  One that is there keeps its mode.
+State contains data of jobs: commands, environments, outputs, and with them passwords.  A folder that is made here has mode
+0700, a file 0600, whatever the umask.  An existing one keeps its mode.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def made(path: Path) -> None:
     for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
         missing.mkdir(0o700, exist_ok=True)
         missing.chmod(0o700)
-    path.mkdir(exist_ok=True)  # which refuses what is no folder
+    path.mkdir(exist_ok=True)  # which raises where it is no folder
 
 
 def folder(what: str, path: Path) -> None:

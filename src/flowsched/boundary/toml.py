@@ -1,7 +1,7 @@
 """Files of TOML that people write: every fault is named by line and column, all faults at once.
 
-`tomllib` says where the syntax is wrong, and nothing of where a key is.  So a text that it has read is scanned once more for the
-places of its statements, when there is a fault to tell.
+`tomllib` reports the place of a syntax error, and no place of a key.  So if there is a fault to report, a text that it has read
+is scanned once more for the places of its statements.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class TomlFile:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"{path}: {error}") from None
         self.faults: list[tuple[Where, str]] = []
-        """Path of a key, and what is wrong with it; a missing key has the place of what is around it."""
+        """Path of a key, and its fault; a missing key has the place of its table."""
 
     def check(self) -> None:
         """Raise InputError with a line for each fault, in the order of the file, if there are any."""
@@ -131,7 +131,7 @@ class TomlFile:
         return {k: self.made((*where, k), what, partial(value, k, *keys[k]), usual[k]) for k in keys}
 
     def made(self, where: Where, what: str, make: Callable[[], Any], default: Any = None) -> Any:
-        """Return what `make` returns; its error is a fault of the last key of a path."""
+        """Call `make` and return its result; its error is a fault of the last key of a path."""
         try:
             return make()
         except FlowschedError as error:

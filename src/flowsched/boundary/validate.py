@@ -104,7 +104,7 @@ def number(
 
 
 def _as_python(value: Any) -> float:
-    """Return a number of another kind as one of Python's; NaN for what is none."""
+    """Return a number of another kind as one of Python's; NaN for other values."""
     if isinstance(value, bool) or not isinstance(value, _REAL) or isinstance(value, _NEITHER):
         return math.nan
     return float(value) if isinstance(value, float | np.floating) else int(value)
@@ -168,7 +168,7 @@ def text(what: str, value: Any) -> str:
 
 
 def named(what: str, value: str, form: str) -> dict[str, str]:
-    """Return what a text such as ``cpu=4, mem=16`` gives to each name; `form` says in messages what is expected."""
+    """Return the values by name in a text such as ``cpu=4, mem=16``; `form` is the expected form, for messages."""
     found: dict[str, str] = {}
     for pair in value.split(","):
         name, _, given = (side.strip() for side in pair.partition("="))

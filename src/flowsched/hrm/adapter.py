@@ -2,19 +2,19 @@
 
 Each unit r becomes machines of three layers over the same resources, and a task may enter the layers of its kind::
 
-    batch task  ---> (run, r)        what is free now, where no task waits          cost: load
+    batch task  ---> (run, r)        free resources, where no task waits            cost: load
            `-------> (queue, r, k)   the k-th free place of the batch queue         cost: grows with the predicted wait
                                      of a unit where a task runs
-    stream task ---> (stream, r)     all but what streams hold: batch makes way     cost: how much batch must make way
+    stream task ---> (stream, r)     resources that no stream holds: batch yields   cost: the share that batch must yield
 
 The network holds open tasks only: a task that is granted a unit leaves the network, and the unit has less room from
-then on.  So several schedulers each keep a network over a copy of the shared state, refreshed by what changed.  A task
+then on.  So several schedulers each keep a network over a copy of the shared state, refreshed by its changes.  A task
 that was refused stays in and is solved again from the last optimum.
 
 Layers are brought up to date when they can matter: queues where a task finds no room to run, streams where one is placed.
 
-GPU units with shared cores are machines of the network of their own, each with all the cores that are free.  What a round gives
-to several of one machine may be too much together: then batch tasks stay in, and streams are solved again with less.
+GPU units with shared cores are machines of the network of their own, each with all the cores that are free.  The grants of a
+round to several of one machine may exceed these: then batch tasks stay in, and streams are solved again with less.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _RUN, _QUEUE, _WRONG_UNIT, _SCATTER = 0.2, 0.3, 0.2, 0.05
 """Of the cost range: at most for running at once; at least for any queue; for a CPU task on a GPU unit; for chance."""
 
 _SLACK = 1e-3
-"""Seconds by which the wait in a queue may be longer than a claim on it says: what is rounded."""
+"""Seconds by which the wait in a queue may exceed that of a claim on it, because of rounding."""
 
 
 class OpenTasks(Protocol):
-    """What Hybrid asks of the scheduler that keeps its network; see `flowsched.Scheduler`."""
+    """The interface of the scheduler that keeps Hybrid's network; see `flowsched.Scheduler`."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -84,7 +84,7 @@ class _LayerCost:
         self._gpu: dict[int, bool] = {}
 
     def add(self, row: int, gpu: bool) -> None:
-        """Note whether the machine of a row is of a GPU unit."""
+        """Add the machine of a row; `gpu` is True for one of a GPU unit."""
         self._gpu[row] = gpu
 
     def set_base(self, row: int, cost: float) -> None:
@@ -110,7 +110,7 @@ class Hybrid:
     Parameters
     ----------
     horizon : float
-        Predicted wait in seconds that costs half of what any wait can cost.
+        Predicted wait in seconds that costs half of the highest cost of a wait.
     max_wait : float
         No place is taken in a queue whose predicted wait is not below this.
     seed : int
@@ -121,7 +121,7 @@ class Hybrid:
     scheduler : Scheduler
         Keeps the network; its tasks are the open ones.
     last : Round or None
-        The last round, which says why tasks wait.
+        The last round, with the reasons of the waiting tasks.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Hybrid:
         ] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
-        # By unit whose layer is not up to date: what streams may take, and the predicted wait in its queue.
+        # By unit whose layer is not up to date: the amounts for streams, and the predicted wait in its queue.
         self._stale_streams: dict[str, Amounts] = {}
         self._stale_queues: dict[str, float] = {}
         self._layers: dict[Hashable, tuple[str, str]] = {}
@@ -220,7 +220,7 @@ class Hybrid:
         places = state.places if state.alive and wait < self.max_wait and not idle else 0
         known = self._places.setdefault(state.unit, 0)
         for k in range(max(places, known)):
-            # Places behind the first wait longer: as long again for each place, for want of a better estimate.
+            # Places behind the first wait longer: as long again for each place, for lack of a better estimate.
             longer = (k + 1) * max(wait, 1e-3 * self.horizon)
             cost = _QUEUE + (1 - _QUEUE - _WRONG_UNIT) * (1 - self.horizon / (longer + self.horizon))
             amounts = (*state.capacity[:3], int(k < places))
@@ -313,13 +313,13 @@ class Hybrid:
         Returns
         -------
         list of Claim
-            For `Negotiator.commit`; tell the outcome by `settle`.
+            For `Negotiator.commit`; pass its outcome to `settle`.
         """
         self._open_queues(now)
         self.last = self._places_found(now)
         left: dict[Hashable, int] = dict(allowed or {})
         used: dict[str, int] = {}  # by machine: cores of its units with shared cores
-        longest: dict[str, float] = {}  # by unit: run time of what starts there
+        longest: dict[str, float] = {}  # by unit: longest run time of the tasks that start there
         out = []
         placed = [(task, *self._layers[machine]) for task, machine in self.last.placements.items()]
         for task, layer, unit in sorted(placed, key=lambda one: one[1] == "queue"):
@@ -327,7 +327,7 @@ class Hybrid:
             if left.get(job, 1) <= 0:
                 continue
             if layer == "queue" and longest.get(unit, 0.0) >= self.max_wait:
-                continue  # it would wait behind what starts now
+                continue  # it would wait behind tasks that start now
             if layer != "queue":
                 if not self._leaves_cores(used, unit, container.need[0]):
                     continue

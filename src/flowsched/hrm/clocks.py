@@ -1,9 +1,9 @@
 """Clocks that are not disturbed when the system's clock is set.
 
 A process judges its own silence by its monotonic clock.
-It judges another process by that one's counter of heartbeats: the other is silent if the counter has stood still for so long
-*while this process watched*, by its own monotonic clock.  So clocks of two processes are never compared, and setting a clock of
-any machine neither expires a process nor keeps one alive.
+It judges another process by that one's counter of heartbeats: the other is silent if the counter has stood still for the whole
+limit *while this process watched*, by its own monotonic clock.  So clocks of two processes are never compared, and setting a
+clock of any machine neither expires a process nor keeps one alive.
 Times that are stored (the start of a task, the expected end of a queue) are of a clock that is read once, when the process
 begins, and counts on by the monotonic one.
 """

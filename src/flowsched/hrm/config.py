@@ -93,7 +93,7 @@ def _units(file: TomlFile, agent: dict[str, Any], wanted: bool) -> list[tuple[Re
     machine = file.made(("agent", "node" if told else "topology"), "agent", read)
     how = {key: value for key, value in split.items() if value is not None}
     cut = machine and file.made(("agent", "split"), "agent", lambda: split_machine(machine, **how))
-    # Nothing is known of the numbers of CPUs that the file tells.
+    # The CPU numbers of a machine described by the file are unknown.
     found = {str(unit.id)[len(agent["name"]) + 1 :]: replace(unit, cpus=()) if told else unit for unit in cut or ()}
     for key in queues.keys() - found.keys() if found else ():
         message = f"agent.queue.{key}: no such unit; the machine has: {', '.join(found)}"

@@ -18,7 +18,7 @@ Trigger = Literal["once", "window", "continuous"]
 
 
 def sense(trigger: str) -> Kind:
-    """Return the kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
+    """Return the kind of a job by its trigger: "once" is batch, "window" and "continuous" are stream."""
     kinds: dict[str, Kind] = {"once": "batch", "window": "stream", "continuous": "stream"}
     if trigger not in kinds:
         raise InputError(f"trigger: one of {', '.join(kinds)} expected, got {trigger!r}")
@@ -86,7 +86,7 @@ class Outcome(StrEnum):
 class Admission:
     """Result of a queue operation, for the node to carry out in the order evicted, paused, resumed, started.
 
-    `elsewhere` tells the same of other units that share cores with this one, by unit: see `share_cores`.
+    `elsewhere` has the same for other units that share cores with this one, by unit: see `share_cores`.
     """
 
     outcome: Outcome

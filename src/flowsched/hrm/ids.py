@@ -15,7 +15,7 @@ from flowsched.boundary.validate import ids as collection
 from flowsched.exceptions import InputError
 
 MOST = 1000
-"""Most bytes of an id: half of the size that fits into a row of PostgreSQL's index beside another column."""
+"""Most bytes of an id: half of the size that fits into a row of PostgreSQL's index next to another column."""
 
 
 def name(what: str, value: Any) -> str:

@@ -3,7 +3,7 @@
 Both simulate the future of a unit.  At each time at which running containers end, they give back their resources, and every
 waiting container that fits starts, in order.  The container in question waits behind the others, and no other arrives, so its
 start is that of the real queue (`StackedQueue` follows the same rules).  The source recurses; here it is a loop, O(n log n) for
-n containers beside the scans of the short list of waiting ones.
+n containers plus the scans of the short list of waiting ones.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Prediction:
 class WaitMatrix:
     """The queue-wait matrix: predicted starts of classes of containers (columns) on units (rows), kept up to date.
 
-    A start is kept as a point of time, so the passing of time changes nothing: a row is computed anew only when its
-    unit changed, or when a container there runs longer than expected.
+    A start is kept as a point of time, so the passing of time changes nothing: a row is recomputed only when its unit
+    changed, or when a container there runs longer than expected.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def predict_wait(
     container : Container
         A batch container that waits behind all others, or a stream container (wait 0, or infinite).
     units : sequence of StackedQueue, or WaitMatrix
-        A matrix keeps what it has computed for the next call.
+        A matrix keeps its results for the next call.
     now : float
     uniform : bool
         All containers run equally long: without room anywhere the shortest queue wins (of equals, the one that moves

@@ -11,7 +11,7 @@ A stream container that lacks cores pauses batch containers: they keep their mem
 free.  One that lacks memory or GPU memory evicts them, because a paused process gives neither back.  Neither memory is
 ever over-committed.  Source: HRM, sections 3.3 and 3.4.
 
-GPU units with shared cores (`share_cores`) have one account of cores: what a container of one takes is free on none.  So an
+GPU units with shared cores (`share_cores`) have one account of cores: the cores of a container are free on none of them.  So an
 operation on one queue may start, pause or resume containers of others, see `Admission.elsewhere`.  Freed cores go to the unit
 with the fewest cores at work, so that no unit's queue keeps them for itself.
 """
@@ -368,7 +368,7 @@ class StackedQueue:
         return paused
 
     def _dispatch(self, now: float, paused: Sequence[tuple[StackedQueue, Container]] = ()) -> Admission:
-        """Start every container that fits, in order; report this beside those that were paused for it."""
+        """Start every container that fits, in order; return these, and those that were paused for them."""
         self._touch()
         turns = [_Turn(queue) for queue in self._sharing]
         while any(turn.start_next(now) for turn in sorted(turns, key=lambda turn: turn.queue._cores)):
@@ -395,7 +395,7 @@ class StackedQueue:
         self._add(container.need, 1, stream=container.kind == "stream")
 
     def _add(self, what: Sequence[int], sign: int, *, stream: bool = False) -> None:
-        """Add to what is free, and for streams; cores are added on all units that share them."""
+        """Add to the free resources, or to those for streams, too; cores are added on all units that share them."""
         for queue in self._sharing:
             for i, amount in enumerate(what if queue is self else what[:1]):
                 queue.free[i] += sign * amount
@@ -409,7 +409,7 @@ class StackedQueue:
 
 
 class _Turn:
-    """A queue during a dispatch: what has not been looked at, and what has started."""
+    """A queue during a dispatch: its containers left to examine, and those that have started."""
 
     def __init__(self, queue: StackedQueue) -> None:
         self.queue = queue

@@ -35,7 +35,7 @@ class RunTimes:
         self._mean: dict[Hashable, float] = {}  # by name: moving mean of its run times
 
     def observe(self, name: Hashable, seconds: float) -> None:
-        """Learn from a container of that name that ended after so many seconds."""
+        """Update the mean of a name with the run time of a container that ended."""
         if not 0 <= seconds < math.inf:
             raise InputError(f"seconds: a number >= 0 expected, got {seconds!r}")
         old = self._mean.get(name)

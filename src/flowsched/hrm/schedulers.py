@@ -1,6 +1,6 @@
 """Several schedulers over one shared state: as processes of this machine, or as Ray actors on many.
 
-Each is a `Worker`: a flow network of its own over a copy of the state, which is refreshed by what changed; it claims
+Each is a `Worker`: a flow network of its own over a copy of the state, which is refreshed by its changes.  It claims
 through the negotiator, and refused tasks stay in its network and are solved again, warm.  The assignment of jobs to schedulers
 is in the shared state, too, so a scheduler that dies leaves nothing behind but jobs that the others adopt.
 
@@ -109,7 +109,7 @@ class Worker:
         negotiator.add_scheduler(name)
 
     def step(self) -> bool:
-        """Look, decide, claim and launch once; return True while any job of any scheduler has open tasks.
+        """Refresh, decide, claim and launch once; return True while any job of any scheduler has open tasks.
 
         Raises
         ------
@@ -150,7 +150,7 @@ class Worker:
         rest = {*late, *(claim.task for part in granted for claim in part.accepted)}
         going = negotiator.launch(self.name, rest) if rest else []
         if claims:
-            # If this process ends before it has told the machines, they ask for the tasks at their heartbeats.
+            # If this process ends before it has notified the machines, they get the tasks at their heartbeats.
             granted.append(negotiator.commit(self.name, claims, launch=True))
             hybrid.settle(granted[-1])
             going += [claim.task for claim in granted[-1].accepted]
@@ -160,7 +160,7 @@ class Worker:
         return any(job.open for job in jobs)
 
     def _resize(self, jobs: list[JobState]) -> list[JobState]:
-        """Let this worker's stream jobs that run grow and shrink by their loads; return the jobs as they are then."""
+        """Resize this worker's running stream jobs by their loads; return the jobs as they are then."""
         changed = False
         if self._elastic is not None and self._load is not None:
             for job in jobs:
@@ -244,7 +244,7 @@ def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool =
         Of a `Store` that processes share.
     count : int
     patience : float
-        A scheduler ends when nothing was granted to it for so many seconds, without the time that the store was away.
+        Seconds without a grant after which a scheduler ends; the time while the store was away does not count.
     shares : bool
         See `Negotiator`.
     """

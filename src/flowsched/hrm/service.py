@@ -50,7 +50,7 @@ def connected(config: Config) -> Iterator[Negotiator]:
 
 @contextmanager
 def _at_work(config: Config, part: str) -> Iterator[Negotiator]:
-    """Connect, and say to the shared state when the process ends in order."""
+    """Connect, and report an orderly end of the process to the shared state."""
     name = config[part].get("name")
     with connected(config) as negotiator:
         try:
@@ -65,7 +65,7 @@ def _at_work(config: Config, part: str) -> Iterator[Negotiator]:
 
 
 def _say(config: Config, part: str, negotiator: Negotiator) -> None:
-    """Say that a part is at work: it is in the shared state, for all who look there."""
+    """Log that a part is at work: it is visible in the shared state."""
     name = config[part].get("name")
     _LOG.info("%s at work on %s", part if name is None else f"{part} {name}", negotiator.store.address)
 
@@ -159,7 +159,7 @@ def _join(negotiator: Negotiator, config: Config) -> None:
     for how, units in new.items():  # those that are alike in one transaction
         try:
             negotiator.add_units(units, **dict(how))
-        except DuplicateIdError:  # somebody has added one meanwhile
+        except DuplicateIdError:  # another process has added one meanwhile
             for unit in units:
                 with suppress(DuplicateIdError):
                     negotiator.add_units([unit], **dict(how))

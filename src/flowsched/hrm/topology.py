@@ -43,7 +43,7 @@ def read_machine(
     Raises
     ------
     InputError
-        The file is not hwloc's XML, or a GPU's memory is neither told nor given.
+        The file is not hwloc's XML, or a GPU's memory is neither in it nor given by `gmem`.
     """
     if not isinstance(source, str | os.PathLike | None):
         raise InputError(f"source: the path of an XML file expected, got {source!r}")

@@ -30,7 +30,7 @@ AMOUNTS = Resources(("vcore", "mem", "gmem"), device=None)
 """Resources of units and containers: cores, memory and GPU memory, the last two in MiB."""
 
 _MOST = 1 << 20
-"""Most cores, GPUs or NUMA nodes of a machine; a larger number is a slip of the pen."""
+"""Most cores, GPUs or NUMA nodes of a machine; a larger number is taken for a mistake."""
 
 How = Literal["shared", "bound", "even"]
 
@@ -90,7 +90,7 @@ class Node:
 
     @staticmethod
     def uniform(id: Hashable, cores: int, mem: float, gpus: int = 0, gmem: float = 0, numa: int = 1) -> Node:
-        """Make a machine with cores, memory and GPUs in equal parts on so many NUMA nodes.
+        """Make a machine with cores, memory and GPUs in equal parts on `numa` NUMA nodes.
 
         Raises
         ------
@@ -195,13 +195,13 @@ def split_machine(
     ----------
     node : Node
     how : {"shared", "bound", "even"} or None
-        None for what `choose` says.  A machine without GPUs is always "bound": `cpu_units` units of cores.
+        None for the result of `choose`.  A machine without GPUs is always "bound": `cpu_units` units of cores.
     gpu_jobs : float
         For `choose`.
     cores_per_gpu : int
         For "bound": 1 suffices for jobs that only feed the GPU, more for those that compute on both.
     cpu_units : int
-        Into how many units the cores go that are bound to no GPU.
+        Number of units of the cores that are bound to no GPU.
 
     Returns
     -------

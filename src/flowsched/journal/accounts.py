@@ -108,7 +108,7 @@ def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], 
 
 
 def completed(provider: Any, account: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an account with what one of an older version lacks, see `flowsched.policy.ShareProvider`."""
+    """Return an account with the values that one of an older version lacks, see `flowsched.policy.ShareProvider`."""
     return {**getattr(type(provider), "later", {}), **account}
 
 

@@ -1,6 +1,6 @@
 """Values as JSON, and back.
 
-Only what reads back equal is written: strings, numbers, None, and tuples of them as ids.  `plain` says what is written,
+Only values that read back equal are written: strings, numbers, None, and tuples of them as ids.  `plain` defines the form,
 and `flowsched.journal._words` writes it, events and deltas too.
 """
 
@@ -37,7 +37,7 @@ def decode(body: bytes, path: str, offset: int) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Turn a part of an event, or an id, into what JSON can hold; `events.from_dict` and `as_ids` read it.
+    """Turn a part of an event, or an id, into a value for JSON; `events.from_dict` and `as_ids` read it.
 
     Raises
     ------

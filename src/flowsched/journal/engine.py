@@ -1,6 +1,6 @@
-"""Protocols of the engine that a durable scheduler drives, and of what an adapter adds to its files.
+"""Protocols of the engine that a durable scheduler drives, and of an adapter's part of its files.
 
-An `Engine` decides and lets decisions happen, in memory only.  `Durable` guards its calls and writes them down.
+An `Engine` makes and applies decisions, in memory only.  `Durable` guards its calls and writes them down.
 `flowsched.rounds.engine.RoundEngine` is one.  `flowsched.fgm.engine.StageEngine` is one around it, and has an
 `Adapter`.
 """
@@ -30,15 +30,15 @@ Line = dict[str, Any]
 
 
 class Engine(Protocol):
-    """Decides which task runs where, and lets it happen.
+    """Decides which task runs where, and applies the decisions.
 
-    Every call is made by one caller at a time.  A call that raises `FlowschedError` has changed nothing, but for
-    `apply_batch`, of which events that came before the refused one stand.
+    Every call is made by one caller at a time.  A call that raises `FlowschedError` has changed nothing.  The exception
+    is `apply_batch`, which keeps the events before the refused one.
     """
 
     @property
     def cluster(self) -> Cluster:
-        """Machines, jobs, tasks and users, and what runs where; another object after `replace_state`."""
+        """Machines, jobs, tasks, users and placements; another object after `replace_state`."""
         ...
 
     @property
@@ -58,26 +58,26 @@ class Engine(Protocol):
     def policy(self, policy: Policy) -> None: ...
 
     def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
-        """Let events happen in order; return the runs that they ended.
+        """Apply events in order; return the runs that they ended.
 
-        `Cluster.events` counts those that did, whatever exception ends the call.
+        `Cluster.events` counts the applied ones, whatever exception ends the call.
         """
         ...
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        """Decide a round, of which nothing happens yet; True if the time limit had a part in it."""
+        """Decide a round without applying it; return it, and True if the time limit had a part in it."""
         ...
 
     def fail_round(self, now: float) -> None:
-        """Become what the engine is after a round at this time that raised an exception; for recovery."""
+        """Take the state that a round at this time left when it raised an exception; for recovery."""
         ...
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        """Let a round happen but for conflicts, or only the starts of some tasks."""
+        """Apply a round except for conflicts, or only the starts of some tasks."""
         ...
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let the deltas happen that a commit of this round had; False if they cannot.  For recovery."""
+        """Apply the deltas of a recorded commit of this round; return False if they cannot be.  For recovery."""
         ...
 
     def state(self) -> State:
@@ -85,11 +85,11 @@ class Engine(Protocol):
         ...
 
     def replace_state(self, state: State, cached: bool = False) -> None:
-        """Go on from another state; a `cached` mirror came from a file, and is dropped where it does not work."""
+        """Continue from another state; a `cached` mirror came from a file, and is dropped where it does not work."""
         ...
 
     def fresh(self) -> Self:
-        """Return an engine made with the same settings, to which nothing has happened."""
+        """Return a new engine with the same settings, and without events."""
         ...
 
 
@@ -113,7 +113,7 @@ class Adapter(Protocol):
 
     @property
     def extras(self) -> Extras:
-        """Classes of objects in its images, beside those of a scheduler."""
+        """Classes of objects in its images, in addition to those of a scheduler."""
         ...
 
     @property
@@ -123,7 +123,7 @@ class Adapter(Protocol):
 
     @property
     def warm_state(self) -> Any:
-        """Knowledge from before anything happened; None for nothing.  The setter forgets everything else."""
+        """Knowledge from before the first event, None without any.  The setter forgets everything else."""
         ...
 
     @warm_state.setter
@@ -134,7 +134,7 @@ class Adapter(Protocol):
         ...
 
     def replay_record(self, words: Any) -> None:
-        """Make the call of such a record again."""
+        """Repeat the call of such a record."""
         ...
 
     def check_state(self, state: State) -> None:
@@ -155,7 +155,7 @@ class Adapter(Protocol):
         Raises
         ------
         InputError
-            A line says what cannot be; other errors where it is nonsense altogether.
+            A line is impossible; other errors where it is nonsense altogether.
         """
         ...
 

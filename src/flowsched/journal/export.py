@@ -7,7 +7,7 @@ lost, and with it the choice among equally good flows.
 The format
 ----------
 A file is text in UTF-8.  Every line is a JSON object, ends with a line feed, and names its kind by its member ``is``.
-Lines come in this order, and name only what came before them.  Members that are not named here are ignored; so are
+Lines come in this order, and refer to earlier lines only.  Members that are not named here are ignored; so are
 lines of unknown kind in a file of a later minor version.  A member with a value in brackets may be left out.
 
 ========== ===========================================================================================================
@@ -18,7 +18,7 @@ flowsched  ``format``: [major, minor], here [1, 3]; another major version is ref
            ``policy``: names and settings of its parts, as `policy.describe` says.  ``adapter`` [null]: likewise, of an
            adapter such as FineGrained.  ``events``, ``turn``, ``serial``: the number of events that happened, and the
            largest turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
-           ``runs`` [0]: how many runs have begun.  ``stale`` [0]: how many of the events told of a run that was over.
+           ``runs`` [0]: number of runs that have begun.  ``stale`` [0]: number of events on runs that had ended.
 user       ``id``, ``quota`` [1].
 machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack`` [null], ``labels`` [{}], ``slots``
            [null], ``taints`` [[]]: lists of key, value and effect.  ``failed`` [false], ``drained`` [false].
@@ -27,7 +27,7 @@ machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack
 class      Demand and wishes of like tasks: ``class``: a number of its own.  ``demand``: whole numbers, in millionths of
            the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.  ``constraints``
            [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids`` [[]],
-           ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and what it is compared with.
+           ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and its operands.
            ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the one job
            that has these tasks, where tasks without a kind are apart.  ``failed_on`` [[]]: machines that they shun.
 job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
@@ -39,20 +39,20 @@ task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a 
            first.  ``since`` [null]: the time when it began to wait; null is the next round.  ``preempted`` [null]: the
            time of its last preemption.  ``duration`` [null]: the estimate of its run time.  ``run`` [0]: the number of its
            run, or of its last one if it waits.  Where a task that runs has none, it gets the next one.  ``retries``
-           [null]: how often it may still fail.  ``backoff`` [0]: as of a task.  ``failed_on`` [[]]: machines on which it
+           [null]: number of failures left.  ``backoff`` [0]: as of a task.  ``failed_on`` [[]]: machines on which it
            failed, in this order.  ``rests``: its back-off ends at this time, null is not known before the next round,
            infinity while its last run stops.
            A task that rests is in no group; instead of it, ``job``, ``class`` and ``data`` [[]] are as of a group.
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
-stops      ``run``: was told to stop, and holds its room until it has.  ``task``, ``machine``.  ``demand``: whole numbers as of
-           a class.  ``devices`` [[]], ``share`` [0]: what it holds of each, in millionths.  ``owner`` [[]]: the job and
-           the user that it counts for.
+stops      ``run``: a run that is stopping, and holds its room until its end.  ``task``, ``machine``.  ``demand``: whole numbers as
+           of a class.  ``devices`` [[]], ``share`` [0]: the part that it holds of each, in millionths.  ``owner`` [[]]: the
+           job and the user that it counts for.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
 gang       ``job``: a gang that waits.  ``short`` [false]: it waited at the end of the last round.  ``bounds`` [[]]: the most tasks that
-           shares let run of its claimant, and of the job.  ``vain`` [null]: no room is kept for it until this time.  ``keeps`` [[]]: lists of a machine, a class, and how many
-           tasks of it: room is kept for these.  ``until`` [null]: time.  ``timed`` [false]: they are expected to start then.  ``tried`` [[]]: machines.
+           shares let run of its claimant, and of the job.  ``vain`` [null]: no room is kept for it until this time.  ``keeps`` [[]]: lists of a machine, a class, and a number
+           of its tasks: room is kept for these.  ``until`` [null]: time.  ``timed`` [false]: they are expected to start then.  ``tried`` [[]]: machines.
 left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
            time.
 account    ``of``: the provider of the policy's fairness that kept it, "share" or "within".  ``provider``: as the policy
@@ -64,30 +64,30 @@ end        ``lines``: the number of lines before this one.  ``crc`` [null]: CRC-
 Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers
 have less than 300 digits.  ``Infinity`` is a number.  Times are in the unit of the events.
 
-What is not in it
------------------
-* The network with its flow and potentials, and what rounds find out again: prices, reasons, machines where no task can
-  make room.  The first solve of each later round has the same optimum.  The choice among equally good flows, and so the
-  further course of a round's check, may differ: so may then which classes had room, and what is kept for them.  Where no
-  two flows are equally good, rounds are the same.
+Omissions
+---------
+* The network with its flow and potentials, and values that rounds compute again: prices, reasons, machines where no task
+  can make room.  The first solve of each later round has the same optimum.  The choice among equally good flows may
+  differ, and with it the further course of a round's check, the classes that had room, and the machines kept for them.
+  Where no two flows are equally good, rounds are the same.
 * Numbers that were free for the next machine, class or task.  They only order things that are equally good.
 * Code: placement costs and providers of the caller's own.  Of a policy, its parts are named.
 * Rounds that were not committed.  They cannot be committed to another scheduler either.
 * Until the next round, `Scheduler.explain` says ``PENDING`` where it would have said ``SHARE``.
 * A clock that is set back is noticed at once, where a scheduler that goes on notices it task by task.
-* Of FineGrained what `flowsched.fgm.export` names.  Costs that depend on the time are computed again.
+* Parts of FineGrained, see `flowsched.fgm.export`.  Costs that depend on the time are computed again.
 
 Versions
 --------
-* 1.6: ``gang``; what runs on a machine may be more than it has.
+* 1.6: ``gang``; the runs on a machine may exceed its capacity.
 * 1.5: ``owner`` of stops.
 * 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class, ``stops``.
 * 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
 * 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
 
-What a reader may rely on
--------------------------
+Guarantees for readers
+----------------------
 A file that was cut off or altered is refused (`CorruptJournalError`), and so is one with values that cannot be
 (`JournalMismatchError`); both name the line.  Nothing in a file can name code.  Either the whole state is read, or
 nothing of the reader has changed.
@@ -130,7 +130,7 @@ _HUGE = re.compile(rb"[0-9]{%d}" % DIGITS)
 _NONSENSE = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
 )  # fmt: skip
-"""What comes of values that agree with their checksum and still make no sense."""
+"""Exceptions raised by values that agree with their checksum and still make no sense."""
 
 
 def lines(engine: Engine) -> Iterator[bytes]:
@@ -306,7 +306,7 @@ def _pairs(group: Group) -> list[list[Any]]:
 
 
 def _plain(id: Any, deep: int = DEEPEST) -> Any:
-    """Turn an id into what JSON can hold."""
+    """Turn an id into a value for JSON."""
     if isinstance(id, tuple):
         if not deep:
             raise InputError(f"a state can only hold ids that are nested at most {DEEPEST} deep")
@@ -407,7 +407,7 @@ class LineReader:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Turn every error meanwhile into one that names the present line."""
+        """Turn every error in the block into one that names the present line."""
         try:
             yield
         except FlowschedError as error:

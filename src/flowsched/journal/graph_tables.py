@@ -1,9 +1,9 @@
 """The tables of a graph of plain objects, and their bytes.
 
 Every value has a *code*, ``index << 8 | kind``: the kind is a table, the index a place in it.  Mutable objects keep
-their identity.  Immutable containers come after what they hold; a table of mutable ones is made empty first, and filled
-last.  `flowsched.journal.object_graph` makes such tables from objects, and objects from them; it has the rules of what
-is read.
+their identity.  Immutable containers come after their items; a table of mutable ones is made empty first, and filled
+last.  `flowsched.journal.object_graph` makes such tables from objects, and objects from them; it states the rules of
+reading.
 
 ::
 
@@ -51,7 +51,7 @@ class Schema:
     Parameters
     ----------
     classes : sequence of type
-        Of unique names.  An object of a `stateful` class is what ``__getstate__`` returns, others are their attributes.
+        Of unique names.  Objects of `stateful` classes are stored as their ``__getstate__``, others as their attributes.
     renamed : mapping of type to str
         Names in files of classes that have another name by now.
     numbered : mapping of int to type
@@ -107,7 +107,7 @@ class Graph:
     frozen : list
         Immutable containers: which one each is.
     lengths, parts : numpy.ndarray
-        How many parts each of them has, and the codes of the parts of all, one after the other.
+        The number of parts of each, and the codes of the parts of all, one after the other.
     mutable : dict of int to (numpy.ndarray, numpy.ndarray)
         By kind of mutable containers, the same.
     bounds : list of int
@@ -154,7 +154,7 @@ class Graph:
             "strings": self.strings, "integers": self.integers, "chunks": [chunk.hex() for chunk in self.chunks],
             "given": list(self.given),
         }  # fmt: skip
-        tags = ",".join(map(called.__getitem__, self.frozen))  # so many that the encoder would take three times as long
+        tags = ",".join(map(called.__getitem__, self.frozen))  # the encoder would take three times as long
         rest = {"bounds": self.bounds, "own": len(self.arrays), "arrays": shapes}
         text = f'{_json(head)[:-1]},"frozen":[{tags}],{_json(rest)[1:]}'.encode("ascii")
         return [len(text).to_bytes(8, "little"), text, *map(_bytes_of, arrays)]

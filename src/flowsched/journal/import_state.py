@@ -1,6 +1,6 @@
 """A scheduler's state from the lines of an export.
 
-See `flowsched.journal.export` for the format, and for what a reader may rely on.
+See `flowsched.journal.export` for the format, and for its guarantees to readers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Driven(Protocol):
 
 
 def begun(source: Iterable[bytes], path: str = "") -> Header:
-    """Read from the first line how the scheduler was made."""
+    """Read the settings of the scheduler from the first line."""
     return LineReader(source, path, None).read_head()
 
 
 def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "") -> _P:
-    """Make a scheduler by `begin`, as the first line says that it was made, and give it the state of the lines."""
+    """Make a scheduler by `begin` with the settings of the first line, and give it the state of the lines."""
     lines = LineReader(source, path, None)
     header = lines.read_head()
     with lines.checked():
@@ -60,7 +60,7 @@ def load(
     engine : Engine
         As new, made as the first line says.
     source : iterable of bytes
-        What `lines` gave.
+        The output of `lines`.
     policy : Policy, optional
         The policy from now on; its providers get the accounts, so they must be those that kept them.  By default the
         described one, with parts of the engine's.
@@ -70,7 +70,7 @@ def load(
     Raises
     ------
     JournalError
-        Its kind says what is wrong, and its message in which line.
+        Its class names the kind of fault, and its message the line.
     """
     lines = LineReader(source, path, offset)
     _load(engine, lines, lines.read_head(), policy)
@@ -283,7 +283,7 @@ class _Reading:
         self.accounts[line["of"]] = line["provider"], line["account"]
 
     def resume(self, builder: Builder, policy: Policy) -> None:
-        """Give a builder what it knows beyond the cluster."""
+        """Give a builder its knowledge beyond the cluster."""
         in_use = {cls.priority for cls in self.rebuild.classes.values()}
         policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
         builder.reservations.resume(self._holds)
@@ -292,7 +292,7 @@ class _Reading:
 
 
 def _id(value: Any, deep: int = DEEPEST) -> Any:
-    """Turn what JSON made of an id into the id again."""
+    """Turn the JSON form of an id into the id again."""
     if isinstance(value, list):
         if not deep:
             raise InputError(f"an id that is nested more than {DEEPEST} deep")

@@ -1,4 +1,4 @@
-"""The journal of a scheduler: its calls, what it decided and what happened, in their order.
+"""The journal of a scheduler: its calls, its decisions and the events, in their order.
 
 A journal is a log (`flowsched.journal.record_log`) of these records (a letter, then JSON unless said otherwise):
 
@@ -9,13 +9,13 @@ R     a round: number, now, time limit if it ran into that, and its `records.Sea
 C     a commit: number of the round, `only`, and the deltas that happened
 P     another policy, in words, and the number of its fairness object (null: none); accounts
 A     a call of an adapter that is none of these, in the adapter's own words
-S     in front of the others, after H: form of the image, policy in words, bytes of lines; after a line feed the whole
-      state in so many bytes of lines (see `flowsched.journal.export`; none in a snapshot), and as an image beside them
+S     in front of the others, after H: form of the image, policy in words, number of bytes of lines; after a line feed
+      the whole state twice: as these lines (see `flowsched.journal.export`; none in a snapshot), and as an image
       (see `flowsched.journal.snapshot`)
 ====  ======================================================================================================
 
-Accounts are the state of the share providers of a fairness object, the first time that it is seen; in H also what an
-adapter knew.  They stand after a line feed, as an image.
+Accounts are the state of the share providers of a fairness object, the first time that it is seen; in H also the state of
+an adapter.  They stand after a line feed, as an image.
 
 A call is written down before it returns.
 
@@ -130,7 +130,7 @@ class Journal:
         return self._log
 
     def close(self) -> None:
-        """Let another scheduler have it; this one takes no more calls."""
+        """Release the journal for another scheduler; this one takes no more calls."""
         self.log.close()
 
     # -- calls of a scheduler -----------------------------------------------------------------------------------
@@ -149,10 +149,10 @@ class Journal:
         cluster: Cluster,
         atomic: bool = False,
     ) -> tuple[EndedRun, ...]:
-        """Let events happen by one call of `apply_batch`, write down those that happened, and return the runs that they ended.
+        """Apply events by one call of `apply_batch`, write down the applied ones, and return the runs that they ended.
 
-        `Cluster.events` counts them, also where the call ended with an exception.  Events from the first one on that no
-        journal can hold do not happen, and no event of an atomic call then does.
+        `Cluster.events` counts them, also where the call ended with an exception.  From the first event on that no journal
+        can hold, none is applied; of an atomic call with such an event, none at all.
         """
         records, refusal = _encoded(events)
         ended: tuple[EndedRun, ...] = ()
@@ -191,7 +191,7 @@ class Journal:
         self._after.append(_of_adapter(said))
 
     def adapter_call(self, said: Sequence[Any], act: Callable[[], None]) -> None:
-        """Let an adapter act, and write that down."""
+        """Run an action of an adapter, and write it down."""
         record = _of_adapter(said)
         self._open()
         act()
@@ -200,7 +200,7 @@ class Journal:
     def round(
         self, now: float, limit: float | None, decide: Callable[[float, float | None], tuple[Round, bool]]
     ) -> Round:
-        """Let a round be made, and write down its seal, or that it raised an error."""
+        """Make a round, and write down its seal, or that it raised an error."""
         self._open()
         number = self._count + 1
         try:
@@ -222,7 +222,7 @@ class Journal:
         only: Collection[Hashable] | None,
         carry_out: Callable[[Round, Collection[Hashable] | None], Commit],
     ) -> Commit:
-        """Let a round happen, as far as it can, and write down the deltas that happened."""
+        """Apply the deltas of a round that are still possible, and write them down."""
         chosen = words(None if only is None else list(only))
         made = self._made.get(round)
         if made is None:
@@ -237,7 +237,7 @@ class Journal:
         return done
 
     def policy(self, policy: Policy, set_policy: Callable[[Policy], None]) -> None:
-        """Let another policy hold, and write it down."""
+        """Set another policy, and write it down."""
         fairness, known = policy.fairness, self._fairness.get(id(policy.fairness))
         accounts = b"" if known else _written(pack_accounts(policy))
         number = None if fairness is None else known[0] if known else self._fairnesses
@@ -253,7 +253,7 @@ class Journal:
         self._close(self.fsync == "always", record)
 
     def go_on(self, header: Header, rounds: int, fairnesses: Mapping[int, Fairness]) -> None:
-        """Continue an old journal, which has so many rounds and these fairness objects."""
+        """Continue an old journal, with the number of its rounds and its fairness objects."""
         self._header, self._count = header, rounds
         for number, fairness in fairnesses.items():
             self._know(fairness, number)

@@ -1,12 +1,12 @@
 """A graph of plain objects as tables of data, and back.
 
-Rules of what becomes objects, whatever the bytes are:
+Rules of reading, for any bytes:
 
 * Data only.  An object is of one of the classes of a `Schema`, or a string, number, array or container.  Nothing else
   can be named, and reading calls nothing but ``__new__``, ``__setstate__`` and the setting of attributes of these
   classes.
 * No attribute takes the place of a method or property.
-* A number that refers to something is compared with how many there are before it is used.
+* An index is checked against the length of its table before it is used.
 * Memory is bounded by the size of the bytes: nothing in them is compressed or repeated.
 """
 
@@ -68,7 +68,7 @@ def graph_of(
 
 
 def objects_of(graph: Graph) -> Any:
-    """Return the root, made anew with all that it refers to; `Graph.made` then has all objects by class."""
+    """Rebuild the root with all objects that it refers to; `Graph.made` then has all objects by class."""
     return _Making(graph).make()
 
 
@@ -142,7 +142,7 @@ def _immutable(tag: Any, parts: list[Any]) -> Any:
 
 
 def _check_name(kind: type, name: Any) -> None:
-    """Refuse an attribute that would hide what the class does."""
+    """Refuse an attribute that would hide a member of the class."""
     if type(name) is not str or name.startswith("__"):
         raise TypeError("the name of an attribute expected")
     there = getattr(kind, name, None)

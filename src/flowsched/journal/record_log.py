@@ -17,7 +17,7 @@ Rules of a log that is open for appending:
     checksum = CRC-32 of the body, continued from the checksum of the record before (from 0 for the first one)
     guard    = CRC-32 of length and checksum
 
-A writer that is killed leaves a prefix of what it was writing.  A machine that loses power may leave sectors that were
+A writer that is killed leaves a prefix of its last write.  A machine that loses power may leave sectors that were
 never written, full of zeros, at the end.  Both are a *torn tail*: it was not acknowledged, and is cut.  Any other
 record that does not agree with its checksums was written and is damaged: `CorruptJournalError`, also for the last one.
 The guard makes the difference: a damaged length is not taken for a record that was cut off.
@@ -212,7 +212,7 @@ class Log:
         return Reader(file, str(self.path))
 
     def go_on(self, reader: Reader) -> None:
-        """Append from now on after what was read; a torn tail is cut off, and a log without records is begun."""
+        """Append from now on after the records read; a torn tail is cut off, and a log without records is begun."""
         if reader.torn:
             os.ftruncate(self._fd, reader.end)
         os.lseek(self._fd, reader.end, os.SEEK_SET)
@@ -228,7 +228,7 @@ class Log:
         Raises
         ------
         JournalError
-            The log is closed, failed or of another process, or its file is no longer what it was.
+            The log is closed, failed or of another process, or its file has been changed or replaced.
         """
         self._check_open()
         try:
@@ -271,7 +271,7 @@ class Log:
             self._wait()
 
     def sync(self) -> None:
-        """Wait until what was written survives the end of the machine, too."""
+        """Wait until the written records are on disk, where they survive a crash of the machine, too."""
         self._check_open()
         self._wait()
 
@@ -317,7 +317,7 @@ class Log:
         return os.path.samestat(os.fstat(fd), os.stat(self.path))
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Release the file for another process."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -355,7 +355,7 @@ class Log:
             _write(self._fd, data)
         except OSError as error:
             with suppress(OSError):
-                os.ftruncate(self._fd, self.size)  # else what was written of it is a torn tail
+                os.ftruncate(self._fd, self.size)  # else the written part of it is a torn tail
             self._fail("written", error)
         self._chain, self.size, self._failed = chain, self.size + len(data), ""
 
@@ -389,7 +389,7 @@ def _real(path: Path) -> Path:
 
 
 def _identity(fd: int) -> tuple[int, int]:
-    """Return what no other file has as long as this one is open: its device and inode."""
+    """Return the device and inode of a file, which no other file has while this one is open."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
 

@@ -82,7 +82,7 @@ def _is_header(known: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Seal:
-    """A round in a few numbers: two rounds of equal seals are the same but by chance (1 in 4 billion).
+    """A round in a few numbers: two different rounds have equal seals with a probability of 1 in 4 billion.
 
     Parameters
     ----------

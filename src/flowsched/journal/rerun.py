@@ -1,8 +1,8 @@
-"""The records of a journal as calls of a scheduler, and what came out of them.
+"""The records of a journal as calls of a scheduler, and their recorded outcomes.
 
-Rounds are decided again, so that the network is as it was, and what happened is taken from the commits' records.  Where
-a round comes out otherwise (it had run into its time limit, or another version of the package made it), the record's
-word holds: every task is where it was, and only the network's choice among equally good flows may be another one later.
+Rounds are decided again, so that the network is as it was, and the applied deltas are taken from the commits' records.
+Where a round comes out otherwise (it had run into its time limit, or another version of the package made it), the record
+counts: every task is where it was, and only the network's later choice among equally good flows may differ.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Target(Driven, Protocol):
 
 @dataclass(frozen=True)
 class Difference:
-    """A round that came out otherwise than when it was made.
+    """A repeated round that differs from the recorded one.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def policy_of(
 
 
 def accounts_of(body: bytes, engine: Engine, path: str, offset: int, policy: Policy | None = None) -> Any:
-    """Let a policy's providers have the accounts that a record holds; return what an adapter knew, None for nothing."""
+    """Give a record's accounts to the providers of a policy; return the adapter's state, None without one."""
     _, _, accounts = body.partition(b"\n")
     try:
         return unpack_accounts(accounts, policy or engine.policy, adapter_of(engine).extras) if accounts else None
@@ -158,7 +158,7 @@ class Rerun:
     target : Target
         As new, made after the journal's header.
     found : Recovery
-        Counts what happened.
+        Counts the events and rounds.
     policies : sequence of Policy
         Where to find those with parts of the caller's own.
     last : dict of int to int
@@ -388,7 +388,7 @@ def read_header(file: BinaryIO, path: str) -> Header:
 
 
 def attach(target: Target, journal: Journal) -> Recovery | None:
-    """Let a new scheduler go on where a journal ends; return what was in it, None where it is new."""
+    """Continue a journal with a new scheduler; return the recovery of its contents, None where it is new."""
     header = header_of(target.engine)
     try:
         with reading(journal.log.path) as file:

@@ -70,7 +70,7 @@ from flowsched.sharing import deployment, deployment_sequence, ledger
 _T = TypeVar("_T")
 
 _MEANING = 5
-"""Another number whenever an attribute changes its meaning; `form` sees itself that there are other attributes."""
+"""Version of the attributes' meanings, to be changed with any of them; `form` itself detects other attributes."""
 
 
 _CLASSES: tuple[type, ...] = (
@@ -151,7 +151,7 @@ class Extras:
                 continue
             for thing in of_kind:
                 _compare(kind, known, getattr(thing, "__dict__", {}))  # `__getstate__` may take them for granted
-                # `__getstate__` may fill in what the object itself lacks
+                # `__getstate__` may fill in attributes that the object itself lacks
                 whole = hasattr(kind, "__setstate__") or all(hasattr(thing, name) for name in known)
                 if not whole or not known.keys() <= (parts := _parts(thing)).keys():
                     raise TypeError(f"a {kind.__name__} of other parts")
@@ -164,7 +164,7 @@ class Extras:
 
 
 def _fields(kind: type) -> tuple[str, ...]:
-    """Return the names of what a class of records keeps."""
+    """Return the names of the fields of a class of records."""
     fields: tuple[str, ...] = getattr(kind, "_fields", ()) or getattr(kind, "__slots__", ())
     return fields
 
@@ -190,7 +190,7 @@ def _compare(kind: type, known: Mapping[str, Any], parts: Mapping[str, Any]) -> 
 
 
 _MOST = 1 << 62
-"""Counts of an image stay below: they go on by ones, in arrays of 64 bits."""
+"""Upper bound of the counts in an image: they grow by one at a time, in arrays of 64 bits."""
 
 
 def _alike(value: Any, like: Any) -> bool:
@@ -236,7 +236,7 @@ def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any
 
 
 def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
-    """Return an equal state that shares no mutable object with this one, but for ids and others of the caller's own.
+    """Return an equal state that shares no mutable object with this one, except ids and other objects of the caller.
 
     Parameters
     ----------

@@ -1,11 +1,11 @@
 """NetworkX's backend "flowsched": ``nx.min_cost_flow(G, backend="flowsched")``, and its sisters.
 
-The module is what the entry point ``networkx.backends`` names; its functions have NetworkX's names, arguments, results
-and exceptions.  Two things differ.  All arithmetic is exact on integers (floats without a fraction count as such), and
+The entry point ``networkx.backends`` names this module; its functions have NetworkX's names, arguments, results and
+exceptions.  Two things differ.  All arithmetic is exact on integers (floats without a fraction count as such), and
 all results are ints.  And fractions are not computed with: where NetworkX is set up to try another backend, it is left
 to do so; else the error names `scale_weights`, which makes integers of them.
 
-NetworkX states *demands*: what a node takes is positive.  The rest of flowsched states supplies, of the opposite sign;
+NetworkX states *demands*: an inflow into a node is positive.  The rest of flowsched states supplies, of the opposite sign;
 they meet here and nowhere else.
 """
 
@@ -52,11 +52,11 @@ __all__ = [
 _WITH_FLOW_FUNC: Final = ("maximum_flow", "maximum_flow_value", "minimum_cut", "minimum_cut_value")
 
 
-# -- what NetworkX asks before a call --------------------------------------------------------------------------------
+# -- NetworkX's queries before a call --------------------------------------------------------------------------------
 
 
 def can_run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | str:
-    """Return whether a call can run here, or why not."""
+    """Return True if a call can run here, else the reason."""
     if name in _WITH_FLOW_FUNC:
         flow_func = args[4] if len(args) > 4 else kwargs.get("flow_func")
         if callable(flow_func):
@@ -65,7 +65,7 @@ def can_run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool |
 
 
 def should_run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool | str:
-    """Return whether a call that can run here is likely to be faster here, or why not."""
+    """Return True if a call that can run here is likely to be faster here, else the reason."""
     if name == "cost_of_flow":
         return "converting the graph takes longer than adding up the cost"
     return True
@@ -155,9 +155,9 @@ def capacity_scaling(
 def max_flow_min_cost(
     G: FlowGraph, s: Any, t: Any, capacity: Hashable = "capacity", weight: Hashable = "weight"
 ) -> FlowDict:
-    """Return the flow of `networkx.max_flow_min_cost`; multigraphs are welcome, too.
+    """Return the flow of `networkx.max_flow_min_cost`; multigraphs are accepted, too.
 
-    As there, nodes other than `s` and `t` take what their attribute "demand" says.
+    As there, nodes other than `s` and `t` take the amount of their attribute "demand".
     """
     most = _MaximumFlow(G, s, t, capacity)
     if not G.is_directed():
@@ -168,7 +168,7 @@ def max_flow_min_cost(
 
 
 def cost_of_flow(G: FlowGraph, flowDict: FlowDict, weight: Hashable = "weight") -> Any:
-    """Return the sum of `networkx.cost_of_flow`, of whatever numbers these are."""
+    """Return the sum of `networkx.cost_of_flow`, for numbers of any kind."""
     total = 0
     for number, value in enumerate(G.edge_column(weight)):
         tail, head, *key = G.edge(number)
@@ -178,7 +178,7 @@ def cost_of_flow(G: FlowGraph, flowDict: FlowDict, weight: Hashable = "weight") 
 
 
 class _Problem:
-    """A directed graph as the solver wants it."""
+    """A directed graph in the solver's form."""
 
     def __init__(self, G: FlowGraph, capacity: Hashable, weight: Hashable) -> None:
         if not G.is_directed():
@@ -202,14 +202,14 @@ class _Problem:
             raise nx.NetworkXUnfeasible(f"edge {edge!r} has negative capacity")
 
     def supplies(self, demands: Sequence[Any], name: Hashable) -> list[int]:
-        """Return what each node sends."""
+        """Return the supply of each node."""
         nodes = self.graph.nodes
         return [-value for value in integers(demands, 0, lambda i: f"node {nodes[i]!r} has {name} {demands[i]!r}")]
 
     def solve(self, supply: Sequence[int] | Int64Array) -> FlowResult:
         """Return an optimum, or raise the solver's own errors."""
         graph, weights = self.graph, self._weights
-        cost = integers(  # what an edge without capacity would cost does not matter
+        cost = integers(  # the weight of an edge without capacity does not matter
             [0 if not room else value for room, value in zip(self.capacity.tolist(), weights, strict=True)],
             0,
             lambda i: f"edge {graph.edge(i)!r} has {self._weight} {weights[i]!r}",
@@ -217,7 +217,7 @@ class _Problem:
         return _solve(graph.tail, graph.head, self.capacity, cost, supply)
 
     def words(self, error: InfeasibleError) -> str:
-        """Return how much is missing, and where, in the graph's own names."""
+        """Return a text on the missing amount and its place, in the graph's own names."""
         graph = self.graph
         nodes = [graph.nodes[i] for i in np.flatnonzero(error.cut)[:5]]
         edges = [graph.edge(i) for i in error.arcs[:5].tolist()]
@@ -463,7 +463,7 @@ def infinite(value: Any) -> bool:
 
 
 def integers(values: Sequence[Any], absent: int, what: Callable[[int], str]) -> list[int]:
-    """Return values as ints; ``what`` words the objection to one of them."""
+    """Return values as ints; `what` gives the text of the error for one of them."""
     if set(map(type, values)) <= {int}:
         return list(values)
     integers = []
@@ -496,7 +496,7 @@ def capacities(G: FlowGraph, name: Hashable) -> NDArray[np.int64]:
 
 
 def decline(why: str) -> NoReturn:
-    """Leave the call to another backend, if NetworkX is going to try one; else it is the caller's to mend."""
+    """Leave the call to another backend, if NetworkX is going to try one; else raise `NetworkXError`."""
     config = nx.config
     if config.fallback_to_nx or any("flowsched" in names for names in dict(config.backend_priority).values()):
         raise NotImplementedError(why)

@@ -1,4 +1,4 @@
-"""Graphs of NetworkX as columns: what its backend "flowsched" computes on."""
+"""Graphs of NetworkX as columns, the input of its backend "flowsched"."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ABSENT: Final = object()
 
 
 DEMAND: Final = "demand"
-"""NetworkX's name for what a node takes, unless the caller gives another."""
+"""NetworkX's name for the demand of a node, unless the caller gives another."""
 
 
 class FlowGraph:
-    """A snapshot of a NetworkX graph; its attributes are columns beside nodes and edges, numbered from 0.
+    """A snapshot of a NetworkX graph: nodes and edges are numbered from 0, and each attribute is a column over them.
 
     NetworkX keeps snapshots with the graph.  Its methods (`add_edge`, ...) drop them; a change of the dictionaries within
     (``G[u][v]["weight"] = 3``) does not, and later calls are answered from the old snapshot, of which NetworkX warns once.

@@ -1,4 +1,4 @@
-"""Decisions that run: a driver carries out what a scheduler decides, through an executor, and tells it what happens.
+"""Execution of decisions: a driver carries out a scheduler's rounds through an executor and reports events back.
 
 `Driver` is an asyncio loop around a `flowsched.Scheduler`.  An `Executor` starts and stops runs: `LocalExecutor`
 processes on this machine, `flowsched.run.dask.DaskExecutor` calls on a Dask cluster, `flowsched.run.ray.RayExecutor`

@@ -1,7 +1,7 @@
-"""What executors have in common, for those here and for your own.
+"""Base class of executors, for the package's own and for yours.
 
 `Adapter` keeps the acts that are under way, the runs, and the machines that the driver knows.  Where runs outlive the
-driver, `record` is what has to be kept of each, and `Folder` a place for it.
+driver, `record` is the data to keep of each run, and `Folder` is a place for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from flowsched.run.executor import Broken, Run, Started, Stopped, Told
 LOGGER = logging.getLogger("flowsched")
 
 GARBLED = 10
-"""Looks in a row with an answer that is not understood, after which an executor has failed."""
+"""Consecutive polls with a malformed answer after which an executor has failed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,7 +47,7 @@ class Held:
     stopped : bool
         The driver has asked for its stop.
     begun, over : bool
-        The driver was told of its start, of its end.
+        Its start, its end has been reported to the driver.
     """
 
     run: Run
@@ -60,14 +60,14 @@ H = TypeVar("H", bound=Held)
 
 
 class Acts:
-    """What an executor has under way in the background.
+    """The background tasks of an executor.
 
-    An act that raises ends the driver with the reason: nothing that was under way is lost without a word.
+    A task that raises ends the driver with the reason, so no failure is silent.
 
     Attributes
     ----------
     tell : callable
-        The driver's.
+        The driver's callback for reports.
     """
 
     tell: Callable[[Told], None]
@@ -77,7 +77,7 @@ class Acts:
         self._acts_end = False
 
     def later(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something in the background until `end_acts`; an exception of it ends the driver."""
+        """Run a coroutine in the background; until `end_acts`, its exception ends the driver."""
         task = asyncio.create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._act_over)
@@ -90,7 +90,7 @@ class Acts:
             self.tell(Broken(error))
 
     async def end_acts(self, patience: float = 0.0) -> None:
-        """Wait until all is done, then cancel what is left."""
+        """Wait at most `patience` seconds for the tasks to end, and cancel the others."""
         self._acts_end = True
         try:
             if patience and self._acts:
@@ -109,22 +109,23 @@ class Acts:
         *silent: type[Exception],
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        """Look again and again.
+        """Poll the system repeatedly.
 
         Parameters
         ----------
         look : callable
+            Makes one poll.
         seconds : float
-            Between two looks.
+            Between two polls.
         *silent : type of Exception
-            Errors which say that the system does not answer now.  They are logged, and the next look is made.
+            Errors of a system that does not answer now.  They are logged, and the next poll is made.
         pause : callable
-            What waits for these seconds.
+            Called with seconds to wait for.
 
         Raises
         ------
         Exception
-            Another error of a look, the tenth of such looks in a row: the system answers, and is not understood.
+            Another error, at the tenth such poll in a row: the system answers, but its answers are malformed.
         """
         garbled, said = 0, ""
         while not self._acts_end:  # a library may answer a cancellation with an error of its own
@@ -177,17 +178,17 @@ class Adapter(Acts, Generic[H]):
             held.stopped = True
 
     def halt(self, held: H) -> None:
-        """Stop a run that is not over; it is asked for again, with `held.stopped` set, where it takes long."""
+        """Stop a run that is not over; if that takes long, the call is repeated with `held.stopped` set."""
         raise NotImplementedError
 
     def begin(self, held: Held) -> None:
-        """Tell that a run has begun, once."""
+        """Report the start of a run, once."""
         if not held.begun:
             held.begun = True
             self.tell(Started(held.run.number))
 
     def finish(self, held: Held, told: Told) -> None:
-        """Tell the end of a run, once."""
+        """Report the end of a run, once."""
         if not held.over:
             held.over = True
             self.tell(told)
@@ -197,14 +198,14 @@ class Adapter(Acts, Generic[H]):
         return {held.run.machine for held in self.held.values() if not held.over}
 
     def show(self, machines: Mapping[Hashable, MachineAdded], drained: Iterable[Hashable] = ()) -> None:
-        """Tell what has changed since the last call: machines have come and gone, are others, or take no new tasks.
+        """Report changes since the last call: machines have come, gone or changed, or take no new tasks.
 
         Parameters
         ----------
         machines : mapping of id to MachineAdded
-            All that are there.
+            All present machines.
         drained : iterable of id
-            Those that take no new tasks.  One of them that is new is told only if it has runs, of an earlier driver.
+            The machines that take no new tasks.  A new one is reported only if it has runs of an earlier driver.
         """
         known, before, out = self.machines, self.drained, set(drained)
         there = known.keys() | self.used()
@@ -224,7 +225,7 @@ class Adapter(Acts, Generic[H]):
 
 
 def record(run: Run, **more: Any) -> str:
-    """Return what the next driver has to know of a run, as JSON."""
+    """Return the record of a run for the next driver, as JSON."""
     return json.dumps({"run": run.number, "event": to_dict(TaskStarted(run.task, run.machine, run.devices)), **more})
 
 

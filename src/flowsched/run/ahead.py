@@ -1,4 +1,4 @@
-"""Runs that are told to a machine before it has room for them, so that it does not idle between an end and the next start.
+"""Runs sent to a machine before it has room for them, so that it does not idle between an end and the next start.
 
 Between the end of a run and the begin of the next one lie the executor's answer, a round, and the executor's start: the
 *lag*, which is measured.  A machine whose runs take ``r`` seconds on average idles for ``lag / (lag + r)`` of its time.
@@ -7,15 +7,15 @@ more runs as it ends within the lag.  Machines with long runs get no more.  So a
 overtaken for about a lag, and never by long runs, unless these come unexpectedly.
 
 Where tasks of several priorities wait for several machines, a run that is bound to a machine would be overtaken by worse
-ones elsewhere.  Then a machine gets one run ahead of its room, after a round has filled what is really free: the best one
-that waits goes to the machine that is expected to end a run first, the next one to the next, and so on for the ends that
+ones elsewhere.  Then a machine gets one run ahead of its room, after a round has filled the real free room.  The best
+waiting one goes to the machine that is expected to end a run first, the next one to the next, and so on for the ends that
 are expected within the lag.  A run is overtaken only where the one before it takes longer than expected.
 
 Invariants:
 
 * Runs *have room* in the order of their numbers, and those that have it fit into the real capacity together.
-* The books hold the real capacity, or more than that where runs are told ahead, and then no less than what is placed.  A
-  machine whose runs that have room take more than it has (it has become smaller) has its real capacity there.
+* The books hold the real capacity, or a larger one where runs are sent ahead.  The larger one covers all placed runs.  A
+  machine that shrank below the demand of its runs that have room has its real capacity in the books.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ WORTH = 10
 """Runs of more lags than this wait for the next round: the machine idles for less than a tenth of its time."""
 
 ORDERED = 4
-"""Runs of which more than this end within the lag are told in numbers, and worse ones may overtake better ones by a lag."""
+"""If more runs than this end within the lag, runs are sent in bulk, and a worse one may overtake a better one by a lag."""
 
 RECENT = 8
-"""Runs of a machine whose mean time is its estimate.  It gets at most so many times its capacity as there are of them."""
+"""Number of a machine's last runs whose mean time is its estimate; also the limit of the factor on its capacity."""
 
 
 class Room:
-    """What a machine really has.
+    """The real capacity of a machine and its use.
 
     Parameters
     ----------
     capacity : (resources,) array
-        In millionths, as the executor told it.
+        In millionths, as the executor reported it.
 
     Attributes
     ----------
     taken : (resources,) array
         By runs that have room and have not ended.
     left : (resources,) array
-        Of that, what others may have already: the ends of these runs are still to be told.
+        The part of `taken` that other runs may already have: the ends of these runs are not reported yet.
     times : deque of float
         Seconds for which the last runs had room.
     since : list of float
         Since when those have it that have not ended.
     more : int
-        Times the capacity that the books have beside it, where the order of runs does not matter.
+        Multiple of the capacity that the books add to the real one where the order of runs does not matter.
     """
 
     def __init__(self, capacity: Amounts) -> None:
@@ -75,7 +75,7 @@ class Room:
         self.more = 0
 
     def need(self, lag: float) -> int:
-        """Return how many times its capacity the machine uses up within a lag; 0 if that is not worth it."""
+        """Return the multiple of its capacity that the machine uses up within a lag; 0 if that is not worth it."""
         count, total = len(self.times), sum(self.times)
         if total >= WORTH * lag * count:
             return 0
@@ -101,7 +101,7 @@ class Ahead:
     Attributes
     ----------
     lag : float
-        Seconds between what an executor tells and what it is told thereupon.
+        Seconds between a report of the executor and the driver's reaction to it.
     next : machine or None
         One that gets a run ahead of its room in the next round, which is to be made at once.
     """
@@ -121,7 +121,7 @@ class Ahead:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def bounded(self, event: Event) -> Event:
-        """Return what the books are told in place of an event: no less capacity than is placed, unless that runs already."""
+        """Return the event for the books: its capacity covers all placed runs, unless those that have room exceed it."""
         if not isinstance(event, MachineUpdated) or event.capacity is None:
             return event
         if event.id not in self._beyond or event.id not in self._cluster.machines:
@@ -158,7 +158,7 @@ class Ahead:
     # -- runs ---------------------------------------------------------------------------------------------------
 
     def demand(self, task: Hashable) -> Amounts:
-        """Return what a task takes, in millionths."""
+        """Return the demand of a task, in millionths."""
         return self._cluster.tasks[task].group.cls.demand
 
     def amounts(self, vector: Amounts) -> dict[str, float]:
@@ -187,7 +187,7 @@ class Ahead:
         return True
 
     def left(self, machine: Hashable, demand: Amounts | None, since: float, now: float) -> bool:
-        """Let others have the room of a run whose end is still to be told; False if it keeps that, as it has devices."""
+        """Give the room of a run to others before its end is reported; return False if it has devices, so keeps it."""
         room, device = self._rooms.get(machine), self._cluster.resources.device_index
         if room is None or demand is None or (device >= 0 and demand[device]):
             return False
@@ -210,10 +210,10 @@ class Ahead:
             self._count(machine, room, since, now)
 
     def _count(self, machine: Hashable, room: Room, since: float, now: float) -> None:
-        """Take note of how long a run had its room."""
+        """Take note of the time for which a run had its room."""
         if since < inf:
             room.since.remove(since)
-        if self._since <= since < inf:  # those that ran before tell nothing of the tasks that wait
+        if self._since <= since < inf:  # earlier runs say nothing about the waiting tasks
             room.times.append(max(now - since, 0.0))
             self._times.append(room.times[-1])
             self._changed.add(machine)
@@ -223,7 +223,7 @@ class Ahead:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def look(self, now: float, waiting: int) -> None:
-        """Take note of how many tasks wait after a round."""
+        """Take note of the number of tasks that wait after a round."""
         if not self._cluster.tasks:
             self._largest = np.zeros_like(self._largest)
         self._choose(now, waiting)
@@ -252,7 +252,7 @@ class Ahead:
             self._changed.add(self.next)
 
     def _soonest(self, now: float, ahead: Container[Hashable]) -> Hashable:
-        """Return the machine that is expected to end a run first, but for those with runs ahead; None if that is later."""
+        """Return the machine without runs ahead that is expected to end a run first; None if that is later."""
         lag, runs = self._lag(), sum(len(room.since) for room in self._rooms.values())
         soon = lag + sum(self._times) / max(len(self._times) * runs, 1)  # the next look is at the next end
         first, best = now + (soon if ahead else WORTH * lag), None
@@ -278,7 +278,7 @@ class Ahead:
         return self.lag + getattr(self._executor, "latency", 0.0) if self._seconds is None else self._seconds
 
     def updates(self) -> Iterator[MachineUpdated]:
-        """Yield what the books are to be told before the next round."""
+        """Yield the capacity updates to apply to the books before the next round."""
         lag = self._lag()
         machines, self._changed = self._changed, set()
         for machine in machines:

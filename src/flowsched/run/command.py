@@ -18,7 +18,7 @@ from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 from flowsched.run.onworker import attend
 
 UNFIT = 126
-"""Exit status of a run that its machine could not begin, such as for want of its folder."""
+"""Exit status of a run that its machine could not begin, such as for lack of its folder."""
 
 
 class ExitStatusError(FlowschedError):
@@ -42,7 +42,7 @@ class ExitStatusError(FlowschedError):
 def outcome(
     run: Run, status: int | None, stopped: bool, why: str = "its processes were killed", reason: str = ""
 ) -> Told:
-    """Return what is to be told of a command that is over.
+    """Return the report of a command that has ended.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ CANNOT = {
     126: "for a shell, a program that cannot be run; its output says more",
     127: "for a shell, a command that is not found; its output says more",
 }
-"""Exit statuses of commands that could not be run, and what they mean where nothing else is known."""
+"""Exit statuses of commands that could not be run, and their meaning where no other reason is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Command:
     line : sequence of str, or str
         Program and arguments; a text is a line for ``/bin/sh``.
     environment : mapping of str to str
-        Beside the driver's own.
+        Variables added to the driver's own.
     directory : path, optional
         Where it runs; by default where the driver does.
     output, errors : path, optional
@@ -105,7 +105,7 @@ class Command:
 
     @property
     def entry(self) -> Entry:
-        """Where and with what it begins on this machine."""
+        """Its environment, folder and output files on this machine."""
         output, errors = ("" if path is None else os.path.abspath(path) for path in (self.output, self.errors))
         return Entry(self.environment, os.path.abspath(self.directory), output, errors)
 
@@ -151,7 +151,7 @@ _SHELLS = frozenset(
     "BASHOPTS BASHPID BASH_COMMAND BASH_SUBSHELL BASH_VERSINFO DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD"
     " LINENO OPTIND PPID RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID _".split()
 )
-"""Variables that some shells set themselves, or let nobody set."""
+"""Variables that some shells set themselves, or that are read-only there."""
 
 
 def script(run: Run, why: str = ":") -> str:

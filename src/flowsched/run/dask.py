@@ -3,9 +3,9 @@
 A run is a key of its own that is pinned to its worker.  Dask neither retries nor moves it.  A worker is a machine; one that
 restarts under its nanny has a new address, so it is another machine.
 
-Dask cannot stop a thread.  A *call* that is stopped while it is under way is told as stopped at once, and goes on to its end
-in a thread of the worker.  A *command* is a process: it is told as stopped once all its processes are gone, and it ends with
-its worker and with the driver's client, see `flowsched.run.onworker`.
+Dask cannot stop a thread.  A *call* that is stopped while it runs is reported as stopped at once, and goes on to its end in
+a thread of the worker.  A *command* is a process: it is reported as stopped once all its processes are gone, and it ends
+with its worker and with the driver's client, see `flowsched.run.onworker`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from distributed import Future
 
 _POLL = 5.0
-"""Seconds after which the workers are asked for, also where Dask has told of no change."""
+"""Seconds between two polls of the workers, made even if Dask has reported no change."""
 
 _NOT_DASKS = ("cpu", "mem")
 """Resources that Dask has as threads and as a limit; it keeps the books of the others itself."""
 
 _LATER = 0.1
-"""Seconds for which results that were fetched stay at their workers.  A client that lets go of them at once tells so in a
-message, and what it submits right after that waits until it may send the next one."""
+"""Seconds for which fetched results stay at their workers.  To release them at once costs a message, and submissions
+right after it wait until the next message may be sent."""
 
 _TRIPS = 3
-"""Messages to a worker and back take so many times the fetch of results in all: start, end, and the fetch itself."""
+"""Round trips to a worker per run: start, end, and the fetch of the result."""
 
 _TOGETHER = 0.005
 """Least time between two fetches of results, in seconds: one costs two messages, however many results it fetches."""
@@ -52,15 +52,15 @@ class DaskExecutor(Adapter[Held]):
     Parameters
     ----------
     cluster : str, Client or cluster
-        Address of the scheduler, a client made with ``asynchronous=True``, or what such a client is made of.
+        Address of the scheduler, a client made with ``asynchronous=True``, or a cluster object for such a client.
     resources : sequence of str
-        Those of the flowsched scheduler.  A worker has as much ``cpu`` as threads, its memory limit as ``mem`` in MiB, and
-        of others what Dask calls the resources of a worker.
+        Those of the flowsched scheduler.  A worker's threads are its ``cpu``, its memory limit is its ``mem`` in MiB, and
+        others are Dask's own resources of the worker.
 
     Attributes
     ----------
     latency : float
-        Seconds from an end until that is told, and from `start` until the run begins, as measured.
+        Measured seconds from an end to its report, and from `start` to the begin of the run.
     """
 
     def __init__(self, cluster: Any, resources: Sequence[str] = ("cpu", "mem", "gpu")) -> None:
@@ -164,7 +164,7 @@ class DaskExecutor(Adapter[Held]):
         self.tell(Stopped(run.number))
 
     async def _end(self, run: Run, key: str, future: Future[Any]) -> None:
-        """Stop a command, and tell that once its processes are gone; a worker that is gone has taken them with it."""
+        """Stop a command, and report that once its processes are gone; they end with their worker, too."""
         try:
             await self._cancel(future)
             while run.machine in self._workers:
@@ -229,7 +229,7 @@ class DaskExecutor(Adapter[Held]):
                 self.later(self._ask(number, future))
 
     async def _ask(self, number: int, future: Future[Any]) -> None:
-        """Tell the end of one run; where the worker is gone with it, `MachineRemoved` tells."""
+        """Report the end of one run; where its worker is gone, `MachineRemoved` reports that."""
         try:
             self.tell(Ended(number, await future))
         except asyncio.CancelledError:
@@ -250,7 +250,7 @@ class DaskExecutor(Adapter[Held]):
         self._changed.clear()
 
     async def _look(self) -> None:
-        """Tell which workers have come and gone."""
+        """Report the workers that have come and gone."""
         self._workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         now: dict[Hashable, MachineAdded] = {}
         for address, info in self._workers.items():

@@ -1,21 +1,21 @@
-"""Decisions become runs, and what becomes of runs becomes events: the driver's state, without clock and event loop.
+"""The driver's state, without clock and event loop: it turns decisions into runs, and outcomes of runs into events.
 
 A run that has not ended is in one of these states:
 
 * *counted*: the scheduler has its task on its machine.
-* *stopping*: the scheduler has taken the machine from it (preemption, migration), and the executor has not told of its end.
+* *stopping*: the scheduler has taken the machine from it (preemption, migration), and its end is not reported yet.
 * *held*: counted, and not started yet.  A run of the same task or one on the same machine is stopping, and the round may
   have given its room away; or so it is for another run of its gang; or its machine has no room yet, see
   `flowsched.run.ahead`.
 
-Invariants, whatever is told and in which order:
+Invariants, for any reports in any order:
 
 * A task has at most one counted and one stopping run, and the former is held while there is the latter.  So no task runs
   twice at a time.
-* What the executor has been told to start fits on the machine beside all that has not left or ended there, or the
-  executor itself holds it back until it does.
+* The runs sent to the executor fit on the machine together with all runs that have not left or ended there, or the
+  executor itself holds them back until they do.
 * The counted runs are the scheduler's running tasks once `flush` has returned.
-* A run ends once.  What is told of a run that has ended or never was is counted as stale, and does nothing.
+* A run ends once.  A report of an ended or unknown run is counted as stale, and has no effect.
 * A task ends once: when its run ends, when it has failed too often, or when it is cancelled.
 """
 
@@ -67,11 +67,11 @@ from flowsched.run.unfit import Unfit
 from flowsched.scheduler import Scheduler
 
 QUIET = 0.05
-"""Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
+"""Least time to a round if nothing happens before it, in seconds; while runs are under way, something nearly always does."""
 
 
 class Dispatcher:
-    """Carries out rounds through an executor, and tells the scheduler what becomes of them.
+    """Carries out rounds through an executor, and applies their outcomes to the scheduler.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Dispatcher:
         The dispatcher's own from now on.
     executor : Executor
     losses : int
-        So many losses of a task are followed by another run.  A loss says nothing against a task, but a task that kills
+        Number of losses of a task that are followed by another run.  A loss is no fault of a task, but a task that kills
         its workers would go on for ever.
     on_end : callable, optional
         See `flowsched.run.Driver`.
@@ -100,8 +100,8 @@ class Dispatcher:
     ahead : Ahead
     runs : Runs
     refused : dict of machine to (MachineAdded or MachineUpdated, FlowschedError)
-        Descriptions that the scheduler refuses, and why.  They are tried again with all that is told of the machine, and
-        when another one has gone.
+        Descriptions that the scheduler refuses, each with its error.  Each is tried again after every report of its
+        machine, and when another machine has gone.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class Dispatcher:
         self.dirty = True
 
     def running(self) -> list[Run]:
-        """Return the counted runs that the executor was told to start."""
+        """Return the counted runs that were sent to the executor."""
         return [active.run for active in self.runs.of.values() if not active.held]
 
     @property
     def active(self) -> int:
-        """Number of runs that the executor was told to start and that have not ended."""
+        """Number of runs that were sent to the executor and have not ended."""
         return len(self.runs.by_number) - len(self.runs.held)
 
     def stop_all(self, now: float) -> None:
@@ -181,10 +181,10 @@ class Dispatcher:
             else:
                 self.runs.stop(active)
 
-    # -- what is told -------------------------------------------------------------------------------------------
+    # -- reports ------------------------------------------------------------------------------------------------
 
     def hear(self, told: Told, now: float) -> None:
-        """Take note of what an executor tells, or of an event of a machine."""
+        """Process a report of the executor, or an event of a machine."""
         self.runs.now = now
         if isinstance(told, Event):
             self._hear_machine(told)
@@ -231,7 +231,7 @@ class Dispatcher:
             self._finish(active.work, value, None, TaskRemoved(task))
 
     def _fail(self, active: Active, told: Failed) -> None:
-        """Let a run fail; one that its machine could not begin says nothing against its task at first."""
+        """Record the failure of a run; if its machine could not begin it, the task is not blamed at first."""
         if not told.unfit or not active.counted or active.work is None:
             self._failed(active, told.error, told.lost or not active.counted)
             return
@@ -303,7 +303,7 @@ class Dispatcher:
     def _describe(self, event: MachineAdded | MachineUpdated) -> None:
         """Describe a machine to the scheduler.  Where that is refused, the machine takes no tasks until it is described otherwise.
 
-        A machine that was told twice has perhaps gone and come back unnoticed: its executor tells what became of its runs.
+        A machine that is reported twice may have gone and come back unnoticed: its executor reports the ends of its runs.
         """
         machine, there = event.id, self.scheduler.cluster.machines
         if machine in self.refused and isinstance(event, MachineUpdated):
@@ -328,7 +328,7 @@ class Dispatcher:
                 self._happened(MachineDrained(machine))
 
     def _happened(self, event: Event) -> None:
-        """Let an event of a machine happen."""
+        """Apply an event of a machine."""
         self.flush()
         self.scheduler.apply(self.ahead.bounded(event))
         self.ahead.note(event)
@@ -346,7 +346,7 @@ class Dispatcher:
             raise InputError(f"driver: all machines are refused: {'; '.join([*reasons][:3])}")
 
     def _lose(self, machine: Hashable) -> None:
-        """End all runs on a machine that is gone.  Should they go on there, what they tell is stale."""
+        """End all runs on a machine that is gone.  Should they go on there, their reports are stale."""
         for active in list(self.runs.on.get(machine, {}).values()):
             if active.held:
                 self.runs.forget(active)
@@ -362,7 +362,7 @@ class Dispatcher:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Tell the scheduler what has happened; after that the executor and the callers, so that neither is told too early."""
+        """Apply pending events to the scheduler first, then report to executor and callers, so neither learns them early."""
         if self._events:
             events, self._events = self._events, []
             self.scheduler.apply(*events)
@@ -374,7 +374,7 @@ class Dispatcher:
             self.executor.release(run)
 
     def round(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide, and carry out what was decided."""
+        """Decide a round, and carry it out."""
         self.runs.now = now
         self.flush()
         self.dirty = False
@@ -426,9 +426,9 @@ class Dispatcher:
         Parameters
         ----------
         told : iterable
-            What the executor told while it was opened.
+            Reports of the executor while it was opened.
         runs : iterable of Run
-            Those of before.
+            Runs of an earlier driver.
         now : float
         """
         told, runs, cluster = list(told), sorted(runs, key=lambda run: run.number), self.scheduler.cluster
@@ -467,7 +467,7 @@ class Dispatcher:
         return 0
 
     def _finish(self, work: Work | None, value: Any, error: BaseException | None, event: Event) -> None:
-        """Let a task end, and its job with the last one."""
+        """End a task, and its job with its last task."""
         self._events.append(event)
         if work is not None:
             if self._on_end is not None:

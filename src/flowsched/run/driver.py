@@ -1,8 +1,8 @@
 """The driver: an asyncio task that owns a scheduler, and carries its decisions out.
 
 One task of the event loop makes all rounds, so the scheduler is never called twice at a time.  A round is made when
-something has happened, or at the time that the last round named, and never sooner than a least interval after it: what
-is told meanwhile is decided together.  Nothing waits for a clock while the cluster is quiet.
+something has happened, or at the time that the last round named, and never sooner than a least interval after it: one
+round covers all reports of that interval.  Nothing waits for a clock while the cluster is quiet.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class Driver:
     interval : float
         Least time between two rounds, in seconds.
     losses : int
-        So many times a task whose worker or machine died under it runs again, beside its retries.
+        Number of times that a task whose worker or machine died runs again, in addition to its retries.
     round_limit : float, optional
         Seconds of computing for one round.
     on_end : callable, optional
         Called with each task that ends, its result and its error, before the scheduler's journal has the end.  So no end is
-        left out when a driver is killed, but its successor may tell of one again.
+        left out when a driver is killed, but its successor may report one again.
     ahead : float, optional
         Seconds of work that may wait at a machine for the runs before it while tasks wait for room, so that short runs
         follow each other without a round in between; the scheduler's books give machines as much more capacity.  A better
-        task that comes meanwhile starts so much later.  0 for none.  By default what lies between an end and the next
-        start, as it is measured.
+        task that comes meanwhile starts later by as much.  0 for none.  By default the measured time between an end and
+        the next start.
     patience : float, optional
         Seconds for which a task waits while no machine is there that could run it, since all of them are gone or drained;
         then it fails with `NeverRunsError`.  One that no machine could ever run fails at once.  By default all wait.
@@ -136,7 +136,7 @@ class Driver:
         job : JobSubmitted
             It is closed: it goes with its last task, so that its id may be used again.
         payloads : mapping of task to object
-            What the executor executes: a command for `LocalExecutor`, a call for `DaskExecutor`.
+            The objects to execute: commands for `LocalExecutor`, calls for `DaskExecutor`.
         retries : int
             `Task.retries` of the tasks that have none of their own.
         time_limit : float, optional
@@ -145,7 +145,8 @@ class Driver:
         Returns
         -------
         dict of task to Future
-            Its result is what the executor told, its exception the error of the last run.  To cancel it cancels the task.
+            Its result is the one that the executor reported, its exception the error of the last run.  Cancelling it
+            cancels the task.
 
         Raises
         ------
@@ -206,7 +207,7 @@ class Driver:
                 future.cancel()
             else:
                 future.set_exception(error)
-                future.exception()  # a future that is not asked is no mistake: the task's end is in the statistics
+                future.exception()  # marks the error as retrieved: a caller may ignore a future, as the statistics have the task's end
 
         return settle
 
@@ -229,12 +230,12 @@ class Driver:
         self._news.set()
 
     def tell(self, *events: Event) -> None:
-        """Tell events of machines beside those of the executor: `MachineDrained`, `MachineUpdated`, `MachineFailed` ..."""
+        """Report events of machines that do not come from the executor: `MachineDrained`, `MachineFailed` ..."""
         for event in events:
             self._hear(event)
 
     def running(self) -> list[Run]:
-        """Return the runs that the executor was told to start, but for those that are stopping."""
+        """Return the runs that were sent to the executor, except those that are stopping."""
         return self._dispatch.running()
 
     @property
@@ -246,7 +247,7 @@ class Driver:
     def refused(self) -> dict[Hashable, str]:
         """Machines that take no tasks since the scheduler refuses their descriptions, each with the reason.
 
-        Such a machine is tried again with all that is told of it.  Where no other machine is left, the driver fails.
+        Such a machine is tried again after each report of it.  Where no other machine is left, the driver fails.
         """
         return {machine: str(error) for machine, (_, error) in self._dispatch.refused.items()}
 
@@ -366,7 +367,7 @@ class Driver:
             await self._sleep(wake)
 
     async def _sleep(self, wake: float) -> None:
-        """Sleep until something is told, or until a time of the clock."""
+        """Sleep until the next report, or until a time of the clock."""
         if wake == inf:
             await self._news.wait()
             return

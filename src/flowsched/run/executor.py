@@ -1,13 +1,13 @@
-"""What carries out decisions: the protocol, and what an executor tells.
+"""The protocol of executors, which carry out decisions, and their reports.
 
 Rules of every executor:
 
 * A run is named by its number, which no other run has.  A task that starts again has a new run.
 * The runs of a gang that a round has placed are started in one turn of the loop, once nothing has to stop for any of them.
-* `start` and `stop` return at once; what comes of them is told later.  Any number of answers may come late, twice or never.
+* `start` and `stop` return at once; their outcomes are reported later.  Any number of answers may come late, twice or never.
 * Each run that was started ends with one of `Ended`, `Failed` and `Stopped`.  Nothing of it is left on the machine by then.
-* An executor that cannot go on tells `Broken`; it never falls silent.
-* The end of a run is kept until `release`.  A driver that dies before has its successor told of it.
+* An executor that cannot go on reports `Broken`; it never falls silent.
+* The end of a run is kept until `release`.  If the driver dies before, its successor gets the report.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Run:
     machine : hashable
     devices : tuple of int
     payload : object
-        What is to be executed.  The scheduler never sees it.  None in a run that an executor reports.
+        The object to execute.  The scheduler never sees it.  None in a run that an executor reports.
     demand : mapping of str to float
-        What the scheduler has reserved for it, by resource.  Empty in a run that an executor reports.
+        Amounts that the scheduler has reserved for it, by resource.  Empty in a run that an executor reports.
     gang : hashable
         The job, where that is a gang (`Job.gang`), else None; also in a run that an executor reports.
     """
@@ -55,16 +55,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The run has begun, so its time limit counts from here.  An executor need not tell it."""
+    """The run has begun, so its time limit counts from here.  This report is optional."""
 
     run: int
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Nothing of the run is left on its machine, and its end will be told.
+    """Nothing of the run is left on its machine, and its end will be reported.
 
-    An executor need not tell it.  Where results take a while to fetch, others may have the room meanwhile.
+    This report is optional.  Where results take a while to fetch, other runs may have the room meanwhile.
     """
 
     run: int
@@ -87,9 +87,9 @@ class Failed:
     run : int
     error : BaseException
     lost : bool
-        The worker or the connection died under it, which says nothing against the task.
+        The worker or the connection died under it, which is no fault of the task.
     unfit : bool
-        The machine could not begin it, such as for want of the folder in which it runs.
+        The machine could not begin it, such as for lack of the folder in which it runs.
     """
 
     run: int
@@ -113,7 +113,7 @@ class Broken:
 
 
 Told = Started | Left | Ended | Failed | Stopped | Broken | Event
-"""What an executor tells; of the events, those of machines: they come, change, are drained, and go."""
+"""A report of an executor.  Its events are those of machines: they come, change, are drained, and go."""
 
 
 def given(event: MachineAdded | MachineUpdated) -> dict[str, Any]:
@@ -123,28 +123,28 @@ def given(event: MachineAdded | MachineUpdated) -> dict[str, Any]:
 
 
 class Executor(Protocol):
-    """Starts and stops runs on machines, and tells what becomes of them.
+    """Starts and stops runs on machines, and reports their outcomes.
 
     All methods are called in the thread of the driver's event loop, and `tell` has to be called there.
     """
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
-        """Begin; tell of the machines, and return the runs of an earlier driver that are not released.
+        """Begin, report the machines, and return the runs of an earlier driver that are not released.
 
-        Those that have ended meanwhile are among them, and their ends are told after this.
+        Runs that have ended meanwhile are among them, and their ends are reported after this.
         """
 
     def start(self, run: Run) -> None:
         """Start a run; an exception is a failure of the run."""
 
     def stop(self, run: Run) -> None:
-        """Stop a run and all that it has started; a run that is over, or unknown, is told as `Stopped`."""
+        """Stop a run and all its processes; an ended or unknown run is reported as `Stopped`."""
 
     def release(self, run: Run) -> None:
         """Forget a run: the driver has taken note of its end."""
 
     async def close(self) -> None:
-        """Release what `open` took.  Runs that are left over are left as they are, for the next driver."""
+        """Release the resources of `open`.  Remaining runs go on, for the next driver."""
 
 
 class Counting(Executor, Protocol):
@@ -169,12 +169,12 @@ class Partial(Executor, Protocol):
 
 
 class Holding(Executor, Protocol):
-    """An executor that may be told runs before their machine has room for them, which saves the time in between.
+    """An executor that accepts runs before their machine has room for them, which saves the time in between.
 
     Attributes
     ----------
     latency : float
-        Seconds, about, from the end of a run until that is told, and from `start` until the run begins.
+        Approximate seconds from the end of a run to its report, and from `start` to the begin of the run.
     """
 
     latency: float
@@ -243,7 +243,7 @@ class Active:
     counted : int
         The scheduler's number of the run, while it has the task on that machine; 0 for a run that is stopping.
     demand : (resources,) array or None
-        What it takes, in millionths; None if that is not known.
+        Its demand, in millionths; None if that is not known.
     held : bool
         Not started yet.
     waits : bool
@@ -255,9 +255,9 @@ class Active:
     until : float
         The time at which it is stopped, or stopped again.
     begun : bool
-        The executor has told of its start.
+        The executor has reported its start.
     left : bool
-        Others may have its room, although its end is still to be told.
+        Others may have its room, although its end is not reported yet.
     """
 
     run: Run

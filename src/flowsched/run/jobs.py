@@ -1,4 +1,4 @@
-"""Files of jobs: what ``flowsched run`` runs, in TOML.
+"""Files of jobs for ``flowsched run``, in TOML.
 
 A file has tables ``[[job]]``, and may have a table ``[machine]`` with the capacity of this machine.  Everything is checked
 when the file is read; an error names line, column and key of every fault.
@@ -156,7 +156,7 @@ def read_containers(
 
 
 def _jobs(file: TomlFile, tables: list[Any] | None, keys: dict[str, Any], make: Callable[..., Any]) -> list[Any]:
-    """Return what `make` makes of the values of each table ``[[job]]`` and of the ids of its tasks."""
+    """Call `make` with the values of each table ``[[job]]`` and the ids of its tasks; return the results."""
     if not tables and not file.faults:
         file.faults.append((("job",), "job: no [[job]] in the file"))
     jobs, names = [], set[str]()

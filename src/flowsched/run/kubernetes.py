@@ -52,7 +52,7 @@ _WHY = """>/dev/termination-log printf '%s' "$2" """
 """Keeps the reason why a command cannot begin, for `verdict`."""
 
 _LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
-"""How reasons begin with which the node's kubelet, not the pod itself, ended it."""
+"""Prefixes of the reasons for which the node's kubelet, not the pod itself, ended it."""
 
 _NAMES = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gpu", "pods": "pods"}
 
@@ -77,15 +77,15 @@ class KubernetesExecutor(Adapter[_Pod]):
     Parameters
     ----------
     resources : sequence of str
-        Those of the flowsched scheduler.  A node has what is allocatable and not asked for by pods of other schedulers:
+        Those of the flowsched scheduler.  A node has its allocatable resources less the requests of others' pods:
         ``cpu`` in cores, ``mem`` in MiB, and ``gpu`` of ``nvidia.com/gpu``; as many slots as pods; its labels and taints.
     client : kubernetes.client.ApiClient, optional
         By default that of the current context, or of the pod in which this runs.
     namespace : str
         Of the pods that are made.
     image : str
-        In which a `Command` runs, with ``/bin/sh``.  What it writes is in the pod's log; at its end the log is appended to
-        the command's `output`, a file here.
+        In which a `Command` runs, with ``/bin/sh``.  Its output is in the pod's log; at its end the log is appended to the
+        command's `output`, a file here.
     name : str, optional
         Of the driver; a letter or digit first, letters, digits and dashes.  The next driver of that name finds the pods.
     lost : float
@@ -110,7 +110,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
         self._since: dict[Hashable, float] = {}  # of nodes that are not ready
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
-        self._odd_nodes: dict[str, str] = {}  # what is not understood of them
+        self._odd_nodes: dict[str, str] = {}  # the errors in their descriptions
         self._feed: Feed | None = None
         self._closed = False
 
@@ -180,10 +180,10 @@ class KubernetesExecutor(Adapter[_Pod]):
     def feed(self, driver: Driver) -> None:
         """Submit to `driver` each pod of the scheduler ``flowsched`` that waits, and that no driver has made.
 
-        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  It asks for what its
-        containers request.  Of what it says of nodes, its node selector and tolerations count.  A higher priority goes
-        first, as in Kubernetes.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs no
-        journal: the pods that are bound already are left to the cluster when a driver begins.
+        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  Its demand follows from
+        its containers' requests.  Its node selector and tolerations count; other rules on nodes do not.  A higher priority
+        goes first, as in Kubernetes.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs
+        no journal: the pods that are bound already are left to the cluster when a driver begins.
         """
         self._feed = Feed(driver, self._resources)
         for path, pod in list(self._seen["pods"].items()):
@@ -279,7 +279,7 @@ class KubernetesExecutor(Adapter[_Pod]):
             self.tell(told)
 
     async def _log(self, path: str, output: str | os.PathLike[str], told: Told) -> None:
-        """Append the log of a pod to a file, and tell its end."""
+        """Append the log of a pod to a file, and report its end."""
         try:
             log = await self._api.call(self._api.request, "GET", f"{path}/log")
             with open(output, "ab", opener=private.opener) as file:
@@ -289,7 +289,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self.tell(told)
 
     def _settle(self) -> None:
-        """Tell which nodes have come, changed and gone."""
+        """Report the nodes that have come, changed and gone."""
         others: dict[str, list[dict[str, Any]]] = {}
         for path, pod in self._seen["pods"].items():
             node_of = (pod.get("spec") or {}).get("nodeName")
@@ -328,7 +328,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self.show(shown, drained)
 
     def _soon(self, why: Hashable, seconds: float) -> None:
-        """Look at the nodes again; changes until then are told together."""
+        """Look at the nodes again later; changes until then are reported together."""
         if why not in self._timers:
 
             def act() -> None:
@@ -362,7 +362,7 @@ class KubernetesError(FlowschedError):
 
 
 class Api:
-    """Requests to an API server, through a client of the official package; they block, but for `call` and `ask`.
+    """Requests to an API server, through a client of the official package; all but `call` and `ask` block.
 
     Parameters
     ----------
@@ -409,7 +409,7 @@ class Api:
                 if error.status and error.status != 429 and error.status < 500:
                     raise
                 LOGGER.info("%s", error)
-            except ValueError:  # cut off by what is in between
+            except ValueError:  # cut off on the way
                 LOGGER.warning("%s %s: JSON expected, got %s", method, path, quoted(answer[:200]))
             await asyncio.sleep(1.0)
 
@@ -450,7 +450,7 @@ class Api:
     def watch(self, kind: str, version: str, tell: Callable[[Changes, bool], object]) -> None:
         """Call `tell` with objects that have changed since a version, by path, None for one that is deleted.
 
-        Its other argument says that these are all that there are.  A RuntimeError of it ends the watch.
+        Its other argument is True if these are all objects.  A RuntimeError of it ends the watch.
         """
         from urllib3.exceptions import HTTPError
 
@@ -480,7 +480,7 @@ class Api:
                     version = ""
                 elif not self._closed.is_set():
                     if not isinstance(error, KubernetesError | HTTPError | OSError):
-                        version = ""  # what is not understood may have changed something
+                        version = ""  # an event that was not understood may have changed something
                     text = f"{type(error).__name__}: {error}"
                     LOGGER.log(logging.INFO if text == said else logging.WARNING, "watch of %s: %s", kind, text)
                     said = text
@@ -524,7 +524,7 @@ def _amounts(given: Mapping[str, str]) -> Counter[str]:
 
 
 def _requests(pod: Mapping[str, Any]) -> Counter[str]:
-    """Return what a pod asks for: its containers together, or an initial one if that asks for more."""
+    """Return the requests of a pod: the sum over its containers, or those of an initial one where they are larger."""
     spec, total = pod["spec"], Counter[str]()
     for container in spec.get("containers", ()):
         total.update(_amounts(container.get("resources", {}).get("requests", {})))
@@ -549,13 +549,13 @@ def _ready(node: Mapping[str, Any]) -> bool:
 
 
 def as_machine(node: Mapping[str, Any], others: Iterable[Mapping[str, Any]], resources: Sequence[str]) -> MachineAdded:
-    """Return the machine that a node is, beside pods of others that are on it."""
+    """Return a node as a machine, less the requests of other schedulers' pods on it."""
     there, has = list(others), _amounts(node["status"]["allocatable"])
     slots = int(has.pop("pods", 0)) - len(there) if "pods" in has else None
     for pod in there:
         has.subtract(_requests(pod))
     capacity = {name: max(has[name], 0) for name in resources if name in has}
-    # What Kubernetes itself says of the node's state is known from its conditions.
+    # Kubernetes' own taints repeat the node's conditions, which are read elsewhere.
     taints = [
         (taint["key"], taint.get("value", ""), taint["effect"])
         for taint in node["spec"].get("taints") or ()
@@ -600,13 +600,13 @@ def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
 
 
 def binding(path: str, run: Run) -> dict[str, Any]:
-    """Return what binds the pod of a run to its node."""
+    """Return the object that binds the pod of a run to its node."""
     target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": path.rpartition("/")[2]}, "target": target}
 
 
 def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
-    """Return what is to be told of a run whose pod is over."""
+    """Return the report of a run whose pod has ended."""
     status = pod["status"]
     if status["phase"] != "Failed":
         return Ended(run.number, 0)

@@ -6,8 +6,8 @@ start time and a token in its environment, before it may start anything: see `fl
 driver that was killed has a successor that finds every run: one that goes on is watched from then on, and one that has
 ended meanwhile has left its exit status.
 
-With control groups, those of a run are in one of its own, which limits them, and through which all are killed: also what
-has left the session and cleared its environment.
+With control groups, those of a run are in one of its own, which limits them.  All of them are killed through it, even those
+that have left the session and cleared their environment.
 
 Linux only.
 """
@@ -68,7 +68,7 @@ class LocalExecutor(Adapter[_Process]):
     machine : hashable, optional
         By default the host's name.
     folder : path, optional
-        The records of runs: what the next driver needs if this one is killed.  One driver at a time uses it.  Without it
+        The records of runs, for the next driver if this one is killed.  One driver at a time uses it.  Without it
         they are in a temporary folder, and processes that outlive the driver are not found again.
     grace : float
         Seconds between SIGTERM and SIGKILL.
@@ -117,7 +117,7 @@ class LocalExecutor(Adapter[_Process]):
                 self.later(self._finish(process, gone=record["boot"] != self._boot))
             else:
                 self._watch(process)
-        for path in self._folder.path.iterdir():  # what a driver that was killed had not removed yet
+        for path in self._folder.path.iterdir():  # remains of a driver that was killed
             number, _, kind = path.name.partition(".")
             if kind == "status" and number.isdigit() and int(number) not in self.held:
                 path.unlink()
@@ -163,7 +163,7 @@ class LocalExecutor(Adapter[_Process]):
             self.later(self._stop(held))
 
     def hurry(self) -> None:
-        """Spare no run the SIGKILL from now on."""
+        """End the grace of all runs: from now on a stop is followed by SIGKILL at once."""
         self._hurried.set()
 
     def release(self, run: Run) -> None:
@@ -197,7 +197,7 @@ class LocalExecutor(Adapter[_Process]):
         self.later(self._finish(process))
 
     async def _stop(self, process: _Process) -> None:
-        """End the processes of a run; the end of the shell is noticed as ever."""
+        """End the processes of a run; the end of the shell is processed as usual."""
         family = process.family
         await asyncio.to_thread(signal_session, family, signal.SIGTERM)
         with suppress(TimeoutError):
@@ -206,7 +206,7 @@ class LocalExecutor(Adapter[_Process]):
             await self._end(process, _kill)
 
     async def _finish(self, process: _Process, gone: bool = False) -> None:
-        """Tell the end of a run, after what is left of it has been ended."""
+        """End the remaining processes of a run, then report its end."""
         short = False if gone else await self._end(process, _clear)
         code = -1 if process.child is None else process.child.wait()
         run, reason, written = process.run, "", ""
@@ -229,7 +229,7 @@ class LocalExecutor(Adapter[_Process]):
 
 
 def _kill(process: _Process) -> bool:
-    """Kill all processes of a run; return True if the kernel had killed one for want of memory."""
+    """Kill all processes of a run; return True if the kernel had killed one for lack of memory."""
     group = process.group
     if group is None:
         end([process.family])
@@ -240,7 +240,7 @@ def _kill(process: _Process) -> bool:
 
 
 def _clear(process: _Process) -> bool:
-    """Do so, and remove their group."""
+    """Kill all processes of a run, and remove their group; return as `_kill`."""
     short = _kill(process)
     if process.group is not None:
         control_groups.remove(process.group)
@@ -248,7 +248,7 @@ def _clear(process: _Process) -> bool:
 
 
 def capacity_here() -> dict[str, float]:
-    """Return what this process may use here: ``cpu`` in cores, ``mem`` in MiB, and ``gpu``, if there are NVIDIA GPUs."""
+    """Return the amounts that this process may use: ``cpu`` in cores, ``mem`` in MiB, and ``gpu`` if there are NVIDIA GPUs."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**20
     gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
     return {"cpu": len(os.sched_getaffinity(0)), "mem": memory, **({"gpu": gpus} if gpus else {})}
@@ -299,7 +299,7 @@ class Groups:
         return self._mine / str(run.number)
 
     def enter(self, run: Run, pid: int) -> None:
-        """Put the first process of a run into a group of its own, with what the scheduler has reserved as limits."""
+        """Put the first process of a run into a group of its own, whose limits are the run's reserved resources."""
         group, cpu = self.of(run), run.demand.get("cpu", 0)
         control_groups.make(group)
         limits = {

@@ -1,8 +1,8 @@
 """Commands on the workers of Dask and Ray: none outlives its call, its worker, or the order to stop it.
 
-A command has a session of its own.  A guard in it waits at a pipe whose other end the worker holds.  So the kernel tells
-the guard when the worker dies, and the guard kills the session's group.  What has left the session is found by a token in
-its environment when the command ends, or is stopped: see `flowsched.hrm.agent.processes`.
+A command has a session of its own.  A guard in it waits at a pipe whose other end the worker holds.  The kernel closes that
+end when the worker dies, and the guard then kills the session's group.  Processes that have left the session are found by a
+token in their environment when the command ends, or is stopped: see `flowsched.hrm.agent.processes`.
 
 Linux only.
 """
@@ -27,7 +27,7 @@ GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 
 _LOOK = 0.5
-"""Seconds between two looks at whether the command is still wanted."""
+"""Seconds between two checks that the command is still wanted."""
 
 _KEPT = 100_000
 """Names of stopped runs that are remembered."""
@@ -117,7 +117,7 @@ def _attend(
 
 
 def clear(name: str) -> None:
-    """End what is left on this machine of a command whose worker has died; return when nothing is."""
+    """End the remaining processes on this machine of a command whose worker has died; return when none is left."""
     _end(Family(0, 0, name))
 
 

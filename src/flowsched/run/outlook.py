@@ -1,8 +1,8 @@
-"""Tasks that can never run: whether a machine will ever have room for one is tried on empty copies of the cluster.
+"""Tasks that can never run, found by trial on empty copies of the cluster.
 
-A copy is a scheduler of the same policy, but for shares, without tasks of its own.  So constraints, taints, slots, devices,
-racks and quotas count as they do in a round, and a gang fits if a round would start it.  One copy has the machines that take
-tasks now; the other one has all that were ever there, and those of which the executor says that they may come.
+A copy is a scheduler of the same policy, without shares and without tasks of its own.  So constraints, taints, slots,
+devices, racks and quotas count as they do in a round, and a gang fits if a round would start it.  One copy has the machines
+that take tasks now.  The other one has all machines that were ever there, and those that may come by the executor's word.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Outlook:
                 self._gangs.add(job.id)
 
     def hopeless(self, work: Mapping[Hashable, Work], now: float) -> list[tuple[Work, NeverRunsError]]:
-        """Return the tasks that wait in vain, and why."""
+        """Return the tasks that wait in vain, with the reasons."""
         cluster, self.due = self._scheduler.cluster, inf
         if self._patience is None or not cluster.waiting:
             self._since.clear()
@@ -158,7 +158,7 @@ class Outlook:
     def _queues(
         self, work: Mapping[Hashable, Work]
     ) -> Iterator[tuple[Any, Callable[[], list[Task]], int | None, Callable[[], str]]]:
-        """Yield what waits: classes of tasks, and gangs of which none runs, with a key, the tasks, the gang and the reason."""
+        """Yield waiting classes of tasks, and gangs of which none runs, with a key, the tasks, the gang and the reason."""
         cluster, quotas = self._scheduler.cluster, self._scheduler.policy.quotas
         for cls, groups in list(cluster.waiting.items()):
             parts = {None: groups} if quotas is None else _by_claimant(groups, quotas.over)
@@ -189,14 +189,14 @@ class Outlook:
         return f"its gang of {job.job.gang} never fits here: {most} at once are the most"
 
     def _verdict(self, tasks: Sequence[Task], gang: int | None) -> int:
-        """Return whether tasks fit on the machines that take tasks, only on others, or on none."""
+        """Return the machines on which tasks fit: those that take tasks, only others, or none."""
         tried, need = (tasks[:1], 1) if gang is None else (tasks, gang)
         if not tried or self._placed(self._now, tried, gang) >= need:
             return _NOW
         return _LATER if self._placed(self._ever, tried, gang) >= need else _NEVER
 
     def _placed(self, copy: Scheduler, tasks: Sequence[Task], gang: int | None) -> int:
-        """Return how many of some tasks of a job a copy would start at once, if nothing else were there."""
+        """Return the number of some tasks of a job that a copy would start at once, if nothing else were there."""
         own = self._scheduler.cluster.tasks[tasks[0].id].group.job.job  # a quota is its user's, or its own
         job = JobSubmitted(own.id, [replace(task, duration=None) for task in tasks], user=own.user, gang=gang)
         try:
@@ -230,7 +230,7 @@ def _tasks_of(those: Iterable[Group | JobRecord], work: Mapping[Hashable, Work])
 
 
 def _task(record: Any, work: Mapping[Hashable, Work]) -> Task:
-    """Return a task as it was submitted, or what is known of it."""
+    """Return a task as it was submitted, or as the scheduler knows it."""
     one = work.get(record.id)
     if one is not None and one.submitted is not None:
         return one.submitted
@@ -239,7 +239,7 @@ def _task(record: Any, work: Mapping[Hashable, Work]) -> Task:
 
 
 def _show(copy: Scheduler, machine: MachineAdded) -> None:
-    """Describe a machine to a copy, where nothing runs; what it had before does not count."""
+    """Add a machine to a copy, where nothing runs; an earlier description is dropped."""
     gone = [MachineRemoved(machine.id)] if machine.id in copy.cluster.machines else []
     _apply(copy, *gone, machine)
 

@@ -1,14 +1,14 @@
 """Calls on the nodes of a Ray cluster: flowsched decides which node, Ray executes there.
 
-A run is a Ray task that is pinned to its node (hard node affinity), asks Ray for what the scheduler has reserved, and is
-never retried by Ray.  A node is a machine.
+A run is a Ray task that is pinned to its node (hard node affinity), requests the resources that the scheduler has reserved,
+and is never retried by Ray.  A node is a machine.
 
 The runs of a gang are actors.  Those that start at once begin together: no call before all of these actors are up.  So a
 member finds the others there, and one whose actor has died has been lost.
 
 A run may be lost seconds before Ray counts its node as dead.  Until that is known, the node is drained and the loss is not
-told: a task without demand is sent there.  It comes back from a node that lives, and fails on one that is dead.  Of a command
-it ends what is left, so a command is told as stopped or lost once its processes are gone, see `flowsched.run.onworker`.
+reported: a task without demand is sent there.  It returns from a live node, and fails on a dead one.  For a command, it also
+ends the remaining processes, so a command is reported as stopped or lost once these are gone, see `flowsched.run.onworker`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RAYS = {"cpu": "CPU", "gpu": "GPU", "mem": "memory"}
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Call(Held):
-    """A run, what its task calls and its result, the actor of a member of a gang, and the name of a command, by which it is found."""
+    """A run, its call and its result, the actor of a member of a gang, and the name by which a command is found."""
 
     payload: Callable[[], Any]
     ref: Any = None
@@ -57,7 +57,7 @@ class RayExecutor(Adapter[_Call]):
         Those of the flowsched scheduler.  ``cpu`` and ``gpu`` are Ray's CPU and GPU, ``mem`` its memory in MiB; others are
         custom resources.  Ray chooses the devices.
     poll : float
-        Seconds between two looks at the nodes: Ray does not tell which come and go.
+        Seconds between two polls of the nodes: Ray does not report which come and go.
     """
 
     latency = 0.01
@@ -161,7 +161,7 @@ class RayExecutor(Adapter[_Call]):
         return remote.options(scheduling_strategy=self._affinity(node, soft=False), **options)
 
     async def _watch(self, call: _Call) -> None:
-        """Tell the end of a run."""
+        """Report the end of a run."""
         number = call.run.number
         try:
             self.finish(call, Ended(number, await call.ref))
@@ -178,7 +178,7 @@ class RayExecutor(Adapter[_Call]):
                 await self._lost(call, error)
 
     async def _lost(self, call: _Call, error: Exception) -> None:
-        """Tell that a run was lost, once its node has answered; where it does not, its removal tells."""
+        """Report a run as lost once its node has answered; otherwise the node's removal reports that."""
         node = call.run.machine
         self.tell(MachineDrained(node))
         while node in self.machines:
@@ -197,7 +197,7 @@ class RayExecutor(Adapter[_Call]):
         await self._pinned(self._call, call.run.machine, num_cpus=0).remote(ask)
 
     async def _look(self) -> None:
-        """Tell which nodes have come and gone."""
+        """Report the nodes that have come and gone."""
         now: dict[Hashable, MachineAdded] = {}
         for node in await asyncio.to_thread(self._ray.nodes):
             if node["Alive"]:
@@ -210,7 +210,7 @@ class RayExecutor(Adapter[_Call]):
 
 
 def _asked(run: Run) -> dict[str, Any]:
-    """Return what a run asks Ray for."""
+    """Return the options of a run's request to Ray."""
     demand = run.demand
     own = {name: amount for name, amount in demand.items() if name not in _RAYS and amount}
     memory = int(demand.get("mem", 0) * 2**20) or None

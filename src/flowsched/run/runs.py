@@ -18,7 +18,7 @@ from flowsched.run.executor import Active, Executor, Failed, Run
 LOGGER = logging.getLogger("flowsched")
 
 PATIENCE = 10.0
-"""A stop that was not answered for so long is asked for again."""
+"""Seconds after which a stop without an answer is requested again."""
 
 
 class Runs:
@@ -42,7 +42,7 @@ class Runs:
         Those that have ended, to be released.
     started : int
     now : float
-        The time of what happens.
+        The time of the current call.
     """
 
     def __init__(self, executor: Executor, ahead: Ahead, hear: Callable[[Failed], None]) -> None:
@@ -59,7 +59,7 @@ class Runs:
         self._due: list[tuple[float, int]] = []
 
     def add(self, active: Active) -> None:
-        """Take in a run."""
+        """Add a run."""
         run = active.run
         self.by_number[run.number] = active
         self.on.setdefault(run.machine, {})[run.number] = active
@@ -71,7 +71,7 @@ class Runs:
                 self._gangs.setdefault(run.gang, {})[run.number] = active
 
     def forget(self, active: Active) -> None:
-        """Leave out a run that the executor does not know."""
+        """Remove a run that the executor does not know."""
         run = active.run
         del self.by_number[run.number], self.on[run.machine][run.number]
         if not self.on[run.machine]:
@@ -83,19 +83,19 @@ class Runs:
         self._ahead.leave(run.machine, active.demand, active.since, self.now, active.left)
 
     def left(self, active: Active) -> None:
-        """Let others have the room of a run whose end is still to be told."""
+        """Give the room of a run to others before its end is reported."""
         if active.counted and active.since < inf and not active.left:
             active.left = self._ahead.left(active.run.machine, active.demand, active.since, self.now)
             if active.left:
                 self.advance(active.run.machine)
 
     def end(self, active: Active) -> None:
-        """Leave out a run that has ended."""
+        """Remove a run that has ended, and mark it for release."""
         self.forget(active)
         self.over.append(active.run)
 
     def displace(self, active: Active) -> None:
-        """Take the machine from a run: one that is held goes, another stops."""
+        """Take the machine from a run: a held one is removed, another one is stopped."""
         if active.held:
             self.forget(active)
             return
@@ -138,7 +138,7 @@ class Runs:
                 waits = waits and active.waits
 
     def advance_held(self) -> None:
-        """Do so where runs are held."""
+        """Call `advance` for the machines of held runs."""
         self.advance(*(active.run.machine for active in self.held.values()))
 
     def _start(self, active: Active) -> None:
@@ -151,7 +151,7 @@ class Runs:
             self._hear(Failed(active.run.number, error))
 
     def _let_go(self, active: Active) -> None:
-        """Take note that a run is not held any more."""
+        """Remove a run from the held ones."""
         run = active.run
         if self.held.pop(run.number, None) is not None and run.gang is not None:
             del self._gangs[run.gang][run.number]
@@ -172,7 +172,7 @@ class Runs:
             LOGGER.warning("run %d of task %r cannot be stopped: %s", active.run.number, active.run.task, error)
 
     def limit(self, active: Active) -> None:
-        """Let the time limit of a run begin, unless it is being stopped."""
+        """Start the time limit of a run, unless it is being stopped."""
         if active.counted and active.why is None and active.work is not None and active.work.time_limit is not None:
             self._wait(active, active.work.time_limit)
 

@@ -6,7 +6,7 @@ is cut off by a kill, or whose answer is lost, leaves at most a held job, which 
 The runs of a gang that start at once are one job: Slurm begins all of them or none.  Each is a step of its own, so one can be
 stopped alone.  The exit statuses are in the comment of the job, two hexadecimal digits for each run, which its script updates.
 
-Memory is always asked for.  Without a request, Slurm would give a job all memory of its node where memory is counted.
+A job always requests memory.  Without a request, Slurm would give it all memory of its node where memory is counted.
 
 States are polled, of all jobs and nodes at once.  A node takes no new tasks while Slurm does not use it, because it is
 down or drained or does not answer now; it is gone once none of its runs is left.  A run ends when Slurm says that its job
@@ -49,7 +49,7 @@ _FAILED = {"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
 
 
 _ABSENT = 3
-"""Looks in a row that do not see a job, after which Slurm has forgotten it.  One answer may be cut off."""
+"""Consecutive polls without a job after which Slurm has forgotten it.  One answer may be cut off."""
 
 _LARGEST = 500
 """Members of a gang that start at once: a comment has 1,023 characters at most."""
@@ -84,7 +84,7 @@ while [ "$left" ]; do
 done
 exit 0
 """
-"""The script of a gang: its steps, and what reports their exit statuses.  A job without a bad one needs no last report."""
+"""The script of a gang: its steps, and the report of their exit statuses.  A job without failures needs no last report."""
 
 _MEMBER = """(srun -m block --exact -N1 -n1 -c%d %s-w %s --job-name=%s /bin/sh -c 'eval "$(cat)"' >/dev/null 2>&1 <<'%s'
 %s%s
@@ -102,7 +102,7 @@ _USABLE = {"idle", "mixed", "allocated", "completing", "planned"}
 """States of nodes that take jobs, without the mark for power saving; a node that does not answer has an asterisk."""
 
 _UNUSED = ("down", "drain", "fail", "inval")
-"""How states of nodes begin that take no jobs until an administrator or the node itself comes back."""
+"""Prefixes of the states of nodes that take no jobs until an administrator or the node itself comes back."""
 
 _GRES = re.compile(r"(?P<name>[^:,(]+)(?::(?P<words>[^,(]*))?(?:\([^)]*\))?(?:,|$)")
 """One of a list ``NAME[:TYPE][:no_consume][:NUMBER[K|M|G]][(FLAGS)]``; the flags may have commas."""
@@ -114,9 +114,9 @@ _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Job(Held):
-    """A run, and its job's id, "" until that is submitted; of a gang, the number of the run and how many there are.
+    """A run, and its job's id, "" until that is submitted; of a gang, the number of the run and their count.
 
-    The record of the run is there from the submission until `release`.  `absent` counts looks that did not see the job.
+    The record of the run is there from the submission until `release`.  `absent` counts polls without the job.
     """
 
     id: str = ""
@@ -128,8 +128,8 @@ class _Job(Held):
 class SlurmExecutor(Adapter[_Job]):
     """Runs commands as jobs of Slurm; a payload is a `Command`, or a command line.
 
-    A job asks Slurm for what the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.  Paths are
-    those of the nodes.  What else a job needs, such as an account, is said by Slurm's environment variables ``SBATCH_...``.
+    A job requests the resources that the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.
+    Paths are those of the nodes.  Slurm's environment variables ``SBATCH_...`` set other options, such as an account.
 
     `counted` gives the driver the demands as Slurm counts them.  A task that names no memory gets Slurm's default
     (``DefMemPerCPU``, ``DefMemPerNode``), else the part of a node's memory that belongs to its CPUs.  The tasks of a gang,
@@ -142,10 +142,10 @@ class SlurmExecutor(Adapter[_Job]):
     partition : str, optional
         Its nodes are the machines; by default those of all partitions, and jobs go to the default one.
     folder : path, optional
-        The records of runs: what the next driver needs if this one is killed.  One driver at a time uses it.  Without it
+        The records of runs, for the next driver if this one is killed.  One driver at a time uses it.  Without it
         they are in a temporary folder, and jobs that outlive the driver are not found again.
     poll : float
-        Seconds between two looks at jobs and nodes.
+        Seconds between two polls of jobs and nodes.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class SlurmExecutor(Adapter[_Job]):
         return replace(job, tasks=tasks)
 
     def _asked(self, demand: Mapping[str, float], nodes: Iterable[Hashable]) -> Asked:
-        """Return what is asked for a demand on any of some nodes."""
+        """Return the request for a demand on any of some nodes."""
         cpus = max(ceil(demand.get("cpu", 0)), 1)
         memory = ceil(demand.get("mem", 0))
         if not memory:
@@ -211,7 +211,7 @@ class SlurmExecutor(Adapter[_Job]):
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
-        script(run)  # what is wrong with it is an error of this run alone
+        script(run)  # its errors are those of this run alone
         job = self.held[run.number] = _Job(run)
         if run.gang is None:
             self.later(self._submit([job]))
@@ -319,9 +319,9 @@ class SlurmExecutor(Adapter[_Job]):
     # -- states -------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Tell what has become of jobs and nodes.
+        """Report the changes of jobs and nodes.
 
-        The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
+        Jobs are queried after the nodes, and reported before them.  So a run that ended before its node went down ends.
         """
         asked = [job for job in self.held.values() if job.id and not job.over]
         nodes, usable, unused = await _ask_nodes(_COUNTED, self._part)
@@ -356,7 +356,7 @@ class SlurmExecutor(Adapter[_Job]):
         ----------
         job : _Job
         known : JobState or None
-            What Slurm says of it.
+            Slurm's data on it.
         off : bool
             Slurm does not use its nodes.
         part : bool
@@ -436,7 +436,7 @@ def _status(comment: str, job: _Job) -> int | None:
         return None
 
 
-# -- the commands of Slurm: what they are asked, and what they answer --------------------------------------------------
+# -- the commands of Slurm: requests and answers -----------------------------------------------------------------------
 
 
 class SlurmError(FlowschedError):
@@ -449,7 +449,7 @@ class NoAnswerError(SlurmError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks of a node for one task, as Slurm counts it: whole CPUs, MiB and GPUs."""
+    """A job's request to a node for one task, as Slurm counts it: whole CPUs, MiB and GPUs."""
 
     cpus: int
     memory: int
@@ -458,14 +458,14 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What Slurm is asked for a task that names no memory; without a request it would take the whole node's.
+    """The memory request of a task that names none; without a request Slurm would give it the whole node's.
 
     Parameters
     ----------
     per_cpu, per_node : int or None
         Slurm's own defaults, in MiB.
     most : int or None
-        That a job may ask for by CPU.
+        Largest request of a job by CPU.
     """
 
     per_cpu: int | None = None
@@ -473,7 +473,7 @@ class Memory:
     most: int | None = None
 
     def of(self, cpus: int, node_cpus: int, node_memory: int) -> int:
-        """Return the memory of a task with so many CPUs; without defaults its part of the node's."""
+        """Return the memory of a task with a number of CPUs; without defaults its part of the node's."""
         if self.per_cpu is None and self.per_node is not None:
             return min(self.per_node, node_memory)
         each = node_memory // max(node_cpus, 1) if self.per_cpu is None else self.per_cpu
@@ -514,7 +514,7 @@ async def _submit(
 
 
 async def _release(ids: Sequence[str]) -> None:
-    """Let held jobs begin."""
+    """Release held jobs."""
     await _call(["scontrol", "release", ",".join(ids)])
 
 
@@ -547,7 +547,7 @@ def _step_name(member: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What Slurm says of a job: its state, the status of waiting for it, a reason, and its comment."""
+    """Slurm's data on a job: its state, the status of waiting for it, a reason, and its comment."""
 
     state: str
     code: int
@@ -630,7 +630,7 @@ def _garbled(program: str, line: str) -> SlurmError:
 
 
 async def _call(words: Sequence[str], text: str = "") -> str:
-    """Return what a command of Slurm writes; SlurmError if it fails."""
+    """Run a command of Slurm, and return its output; SlurmError if it fails."""
     try:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)

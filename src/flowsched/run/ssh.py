@@ -4,9 +4,9 @@ A host has a folder with a folder for each run: its record, its script, the *cla
 start time, boot), and its exit status.  A claim is made by a hard link, so there is one, however often a run is started.
 The process goes on when the connection or the driver ends, and the next driver finds it there.
 
-What a host is to do is sent in one *exchange*: a script that is executed as a whole or not at all, under a lock, and
-answers with the states of all runs.  Each step of it may be repeated.  So an exchange whose answer was lost is sent again.
-A number that goes up and the driver's name keep out one that comes late.
+The commands for a host are sent in one *exchange*: a script that is executed as a whole or not at all, under a lock, and
+answers with the states of all runs.  Each step of it is idempotent.  So an exchange whose answer was lost is sent again.
+An increasing number and the driver's name keep out late exchanges.
 
 A host needs Linux, ``/bin/sh``, ``flock``, ``setsid`` and a ``grep`` with ``-z``, and no Python.
 """
@@ -47,7 +47,7 @@ _HOST = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:\s]+
 
 @dataclass(eq=False, slots=True)
 class _Held:
-    """A run on a host; without `run`, one of which the driver knows nothing.
+    """A run on a host; without `run`, one that is unknown to the driver.
 
     `since` is when its stop was confirmed, `absent` counts answers that do not name it.
     """
@@ -64,7 +64,7 @@ class _Held:
 class _Host:
     """A host.
 
-    Invariant: `runs` are all that may be there, by the names of their folders, but for those to be dropped.
+    Invariant: `runs` are all runs that may be there, by the names of their folders, except those to be dropped.
     """
 
     name: str
@@ -88,7 +88,7 @@ class SSHExecutor(Acts):
     """Runs commands on hosts over SSH; a payload is a `Command`, or a command line.
 
     Paths are those of the host, from the user's home.  A host whose connection is lost is connected again.  If that takes too
-    long, it is gone, and its tasks run elsewhere; what still runs there is stopped before it is a machine again.
+    long, it is gone, and its tasks run elsewhere; its old runs are stopped before it is a machine again.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class SSHExecutor(Acts):
     options : mapping of str to object, optional
         For ``asyncssh.connect``, such as ``client_keys`` and ``known_hosts``.
     poll : float
-        Seconds between two looks at the runs of a host.
+        Seconds between two polls of the runs of a host.
     lost : float
         Seconds without a connection after which a host is gone.
     grace : float
@@ -138,7 +138,7 @@ class SSHExecutor(Acts):
         self._opening, self._closing = True, asyncio.Event()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
-        """See `Executor.open`; hosts that are not connected within `lost` come later, and what runs there is stopped.
+        """See `Executor.open`; hosts that are not connected within `lost` come later, and their runs are stopped.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class SSHExecutor(Acts):
 
         pause = 0.1
         options: dict[str, Any] = {"keepalive_interval": 5, "keepalive_count_max": 3, "login_timeout": 20}
-        while not self._closing.is_set() or host.there:  # at the end, a host is told what is to be dropped
+        while not self._closing.is_set() or host.there:  # at the end, a host gets the list of runs to drop
             try:
                 async with asyncio.timeout(30.0):
                     connection = await asyncssh.connect(**(options | host.target | self._options))
@@ -267,7 +267,7 @@ class SSHExecutor(Acts):
     # -- exchanges ----------------------------------------------------------------------------------------------
 
     async def _exchange(self, host: _Host, connection: SSHClientConnection) -> None:
-        """Tell a host what to do, and hear what has become of its runs."""
+        """Send commands to a host, and process its answer: the states of its runs."""
         now, host.turn = self._loop.time(), host.turn + 1
         asked = {name: held for name, held in host.runs.items() if not held.over}
         drops = set(host.drops)
@@ -363,7 +363,7 @@ def _target(text: str) -> dict[str, Any]:
     return {"host": host} | ({"username": user} if user else {}) | ({"port": int(port)} if port else {})
 
 
-# -- what the shells execute on a host ---------------------------------------------------------------------------------
+# -- scripts for the shells on a host ----------------------------------------------------------------------------------
 
 _SCRIPT = r"""
 mask=$(umask)
@@ -481,7 +481,7 @@ read -r stat </proc/$$/stat && set -- ${stat##*) } && echo "$$ ${20} $boot" >"$0
 umask "$mask"
 . "$0/script"
 """
-"""The process that becomes the command, in a session of its own: a command that kills its group does not reach who waits for it.
+"""The process that becomes the command, in a session of its own: a command that kills its group does not kill its waiter.
 
 Its arguments are the folder of the run, the id of this boot, and the umask.
 """

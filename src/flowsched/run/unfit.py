@@ -1,11 +1,11 @@
 """Machines that cannot begin runs: a folder that is not there, a file system that is full, a shell that does not start.
 
-Such a machine is free again at once, so it would attract whatever waits.  It is drained after some runs in a row that it
+Such a machine is free again at once, so it would attract every waiting task.  It is drained after some runs in a row that it
 could not begin.  The task runs again, as long as a machine is left that has not tried it.
 
-A task may be at fault itself.  So it is once no machine is left, or two *good* machines could not begin it: such as began the
-run before it.  Then what it said against machines is taken back.  A drained machine gets another chance for a task that no
-good machine has tried.
+A task may be at fault itself.  It counts as such once no machine is left, or two *good* machines could not begin it.  A machine
+is good if it began its previous run.  Then the task's failures no longer count against machines.  A drained machine gets another
+chance for a task that no good machine has tried.
 """
 
 from __future__ import annotations

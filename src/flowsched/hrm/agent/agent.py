@@ -62,12 +62,12 @@ class Agent:
     command : callable, optional
         The command line of a task that the shared state launches here, or a `Prepared` one with an environment and files.
     cgroups : Cgroups, optional
-        Beside binding to CPUs and signals to process groups; see `Cgroups.find`.
+        Control groups, in addition to CPU binding and signals to process groups; see `Cgroups.find`.
     run_times : RunTimes, optional
         Expected run times of containers that are submitted here without a duration, by their job; it learns from every
         container that ends well.
     state : path, optional
-        The folder where agents record what they have started, for those that come after them.  All agents of a machine that
+        The folder where agents record their processes, for later agents.  All agents of a machine that
         work on one shared state should be given the same one, or none: the default is the user's, in the folder of
         temporary files.
 
@@ -127,7 +127,7 @@ class Agent:
         """Ended, but still in their queues: containers that could not be started, or had ended when they were evicted."""
         self._ended: list[Ended] = []
         """Out of their queues, not reported by `step` yet."""
-        # Ended, but not told to the shared state yet: their run times, None of those that failed.
+        # Ended, but not reported to the shared state yet: their run times, None for failures.
         self._unreported: dict[str, float | None] = {}
         self._before: Any = None
         self._closed = False
@@ -179,7 +179,7 @@ class Agent:
         return next(admission for _, one, admission in passed if one is container)
 
     def _take_in(self, passed: Iterable[tuple[StackedQueue, Container, Admission]]) -> None:
-        """Start what the transfer queue has passed on."""
+        """Start the containers that the transfer queue has passed on."""
         for queue, container, admission in passed:
             id, unit = str(container.id), str(queue.unit.id)
             self._commands[id], self._unit_of[id] = self._held.pop(id), unit
@@ -269,7 +269,7 @@ class Agent:
     # -- progress -----------------------------------------------------------------------------------------------
 
     def step(self, timeout: float | None = 0.0) -> list[Ended]:
-        """Wait for containers to end, at most so long (None: until one does), and start those that follow.
+        """Wait for containers to end, at most `timeout` seconds (None: no limit), and start those that follow.
 
         Returns
         -------
@@ -287,7 +287,7 @@ class Agent:
         return done
 
     def wait(self, timeout: float) -> list[Ended]:
-        """Step until nothing runs any more, or for so many seconds; return the containers that ended."""
+        """Step until nothing runs any more, or `timeout` seconds are over; return the containers that ended."""
         deadline, done = time.monotonic() + timeout, []
         while (len(self._launcher) or self._over or self._ended) and time.monotonic() < deadline:
             done += self.step(max(deadline - time.monotonic(), 0.0))
@@ -304,7 +304,7 @@ class Agent:
         Raises
         ------
         StoreError
-            The shared state cannot be reached; the next heartbeat reports what this one could not.
+            The shared state cannot be reached; the next heartbeat makes up for this one.
         """
         if self._negotiator is None or self._command is None:
             raise InputError("heartbeat: the agent has no negotiator or no command")
@@ -385,7 +385,7 @@ class Agent:
                 self._take_out(unit, ids)
 
     def _learn(self, one: Ended) -> float | None:
-        """Return the run time of a container that has ended, and learn from it; None for one that failed or was not running."""
+        """Add the run time of an ended container to `run_times`, and return it; None if it failed or was not running."""
         queue = self.queues[self._unit_of[one.id]]
         container = self._container(self._unit_of[one.id], one.id)
         if one.status or container.id not in queue.running:

@@ -69,7 +69,7 @@ class Cgroups:
         control_groups.enter(group, pid)
 
     def freeze(self, unit: ResourceUnit, id: str, pause: bool) -> None:
-        """Stop all processes of the container, or let them go on."""
+        """Pause all processes of the container, or resume them."""
         control_groups.freeze(self.group(unit, id), pause)
 
     def leave(self, unit: ResourceUnit, id: str) -> None:

@@ -35,7 +35,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A command line, and where and with what it begins."""
+    """A command line with its entry: environment, folder and output files."""
 
     line: Sequence[str]
     entry: Entry = field(default_factory=Entry)

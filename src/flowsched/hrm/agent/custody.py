@@ -3,7 +3,7 @@
 Every agent has a folder that it locks for as long as it lives; the lock goes with the process, however that ends.
 A record is in the folder before the container's process is released, and until all of the container's processes are gone.
 A new agent takes each folder with a free lock, ends the recorded processes, and removes the folder; only then does it make
-a folder of its own.  So no container runs beside the remains of an earlier one.
+a folder of its own.  So no container runs next to the remains of an earlier one.
 A record names a process by pid, start time, token and boot; a process that differs in one of these is not touched.
 
 The records decide which processes are signalled, so they are used only if no other user may write there.

@@ -120,7 +120,7 @@ class Launcher:
         self._freeze(id, True)
 
     def resume(self, id: str) -> None:
-        """Let the processes of a container go on."""
+        """Resume the processes of a container."""
         self._freeze(id, False)
 
     def _freeze(self, id: str, pause: bool) -> None:
@@ -214,5 +214,5 @@ class Launcher:
 
 
 def _spares() -> list[int]:
-    """Return two descriptors: as many as it takes at once to look at a process and to signal it."""
+    """Return two descriptors, the number that is needed at once to inspect and to signal a process."""
     return [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]

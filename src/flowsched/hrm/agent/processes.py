@@ -8,7 +8,7 @@ Signals go through a descriptor of the process, which is checked after it was op
 The processes of a container are its first one; the session of that, for as long as that process holds the session's number;
 and all that have the container's token in their environment, wherever they moved.  Only a control group catches a process that
 leaves the session *and* clears its environment, or forks faster than it can be observed.
-Processes are stopped before they are killed: a stopped one makes no others, so a look that finds nothing new has found all.
+Processes are stopped before they are killed: a stopped one makes no others, so once a scan finds no new process, all have been found.
 
 Linux only.
 """
@@ -32,10 +32,10 @@ TOKEN = "FLOWSCHED_CONTAINER"
 """Environment variable that marks the processes of a container."""
 
 _LOOKS = 20
-"""Empty looks in a row that suffice on a machine where other processes end all the time."""
+"""Consecutive empty scans that suffice on a machine where other processes end all the time."""
 
 _OWN = "FLOWSCHED_SET_"
-"""How variables begin that carry the command's own ones, as NAME=value, past the programs before it."""
+"""Prefix of variables that carry the command's own ones, as NAME=value, past the programs before it."""
 
 _GATE = """
 read -r go || exit 125
@@ -54,7 +54,7 @@ exit "$status"
 """
 """Waits to be released, runs its arguments, and appends their exit status to a file.
 
-It calls no program, so that its environment does not matter, and what it says itself, such as "Killed", goes nowhere.  It outlives a SIGTERM, so that the command has its time to end.
+It calls no program, so its environment does not matter.  Its own messages, such as "Killed", are discarded.  It survives a SIGTERM, so the command has its time to end.
 """
 
 _ENTER = """
@@ -118,12 +118,12 @@ if refused is not None:
     fail(126, f"cannot run {program}: {refused.strerror}")
 fail(127, f"command not found: {program}")
 """
-"""Becomes a command in its folder, with its files and its environment.  Where it cannot, it says why, in a file or aloud."""
+"""Becomes a command in its folder, with its files and its environment.  If it cannot, it writes the reason to a file or a stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where and with what a command begins.
+    """The environment, folder and output files of a command.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Entry:
     errors: str = ""
 
     def arguments(self, command: Sequence[str], cpus: Sequence[int] = (), why: str = "") -> list[str]:
-        """Return what becomes the command; the reason why it cannot is written to the file `why`."""
+        """Return the arguments of a process that becomes the command; if it cannot, it writes the reason to the file `why`."""
         bound = ",".join(map(str, cpus))
         program = [sys.executable, "-I", "-S", "-c", _ENTER]
         return [*program, why, bound, self.directory, self.output, self.errors, *command]
@@ -174,7 +174,7 @@ class Held:
     _key: int
 
     def release(self) -> None:
-        """Let the process become the command."""
+        """Release the process, which then executes the command."""
         try:
             os.write(self._key, b"go\n")
         finally:
@@ -299,7 +299,7 @@ def end(families: Sequence[Family], patience: float = 30.0) -> None:
             _signal(pid, start, signal.SIGSTOP if new else signal.SIGKILL)
         stopped |= new
         empty = 0 if there else empty + 1
-        # A process that ended during the look may have left a child that was not there at its begin.
+        # A process that ended during the scan may have left a child that was not there at its begin.
         if not there and (doubt <= doubts or empty == _LOOKS):
             return
         if time.monotonic() > deadline:
@@ -331,7 +331,7 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _look(families: Sequence[Family]) -> tuple[set[tuple[int, int]], frozenset[int]]:
-    """Return the running processes (pid, start) of the containers, and the pids that ended during the look."""
+    """Return the running processes (pid, start) of the containers, and the pids that ended during the scan."""
     oldest = min(family.start for family in families)
     first = {(family.pid, family.start) for family in families}
     # The number of a session is not used again as long as the process that made it is there.

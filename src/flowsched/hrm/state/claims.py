@@ -12,7 +12,7 @@ from flowsched.hrm.units import Amounts
 
 
 class ExpiredError(FlowschedError):
-    """A scheduler has sent no heartbeat for too long, and has lost what it had claimed."""
+    """A scheduler has sent no heartbeat for too long, and has lost its claims."""
 
 
 class Status(StrEnum):
@@ -79,7 +79,7 @@ class Report:
     stale : tuple of str
         Tasks that the machine has but must give up: it was declared lost meanwhile, or they were moved.
     missing : tuple of str
-        Tasks that were launched there and that the machine does not have: their scheduler has not told it.
+        Tasks that were launched there and that the machine does not have: their scheduler has not notified it.
     """
 
     finished: tuple[str, ...]

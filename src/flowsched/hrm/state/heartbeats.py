@@ -86,7 +86,7 @@ class SchedulerHeartbeats:
         self.beats = HeartbeatCounters(store, SC.c.scheduler, ttl, monotonic)
 
     def join(self, name: str) -> None:
-        """Add a scheduler, or let it come back."""
+        """Add a scheduler, or bring it back."""
         begin = self.beats.monotonic()
 
         def work(db: sa.Connection) -> float:
@@ -366,7 +366,7 @@ def _end(
 ) -> list[str]:
     """End those of the tasks that run; return them.
 
-    Run times are added to `ran` by job: as the machine tells them, else from the start that the shared state knows.
+    Run times are added to `ran` by job: as the machine reports them, else from the start in the shared state.
     """
     ended: list[str] = []
     left = [id for id in tasks if unit_rows.task(id) is not None]

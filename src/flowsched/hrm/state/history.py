@@ -1,4 +1,4 @@
-"""Run times of recurring jobs in the shared state: learnt from every end, expected of containers that tell none.
+"""Run times of recurring jobs in the shared state: updated by every end, used for containers without an expected one.
 
 `RunTimes` is the arithmetic; the moving means are rows, so all schedulers and machines share them.  There is no row that every
 end changes: a name without history is expected to take the mean of the names, so ends of different jobs do not wait for each other.
@@ -43,7 +43,7 @@ class History:
         return [c if c.duration < math.inf else replace(c, duration=seconds) for c in containers]
 
     def observe(self, db: sa.Connection, ended: Mapping[str, Sequence[float]]) -> None:
-        """Learn from run times by job; the jobs' rows are held."""
+        """Update the moving means with run times by job; the jobs' rows are held."""
         told = {job: seconds for job, seconds in ended.items() if seconds}
         if not told:
             return
@@ -56,7 +56,7 @@ class History:
             times = RunTimes(weight=self.run_times.weight)
             for seconds in by_name[name]:
                 times.observe(name, seconds)
-            # A mean m becomes keep * m + what the new ones add; `times` began with the first of them in place of m.
+            # A mean m becomes keep * m + the new ones' part; `times` began with the first of them in place of m.
             keep = (1 - times.weight) ** len(by_name[name])
             moved = times.expect(name) + keep * (HT.c.seconds - by_name[name][0])
             fresh = insert.values(name=name, seconds=times.expect(name))

@@ -75,14 +75,14 @@ class Negotiator:
     ttl : float
         Seconds without a heartbeat after which a scheduler or a lock counts as lost; up to an eighth less for a
         scheduler or a machine, because not every heartbeat is written (see `heartbeats`).  The negotiator that declares it
-        lost must have watched for so long: call `expire` regularly, on one that lives.
+        lost must have watched for all that time: call `expire` regularly, on one that lives.
     machine_ttl : float, optional
         The same for machines; by default `ttl`.
     max_wait : float
         A queue takes a task only if its predicted wait is below this.
     patience : float
-        A launched container that waits on a machine, with a predicted wait of at least so long, moves to an idle unit at
-        its machine's heartbeat, if there is one.
+        Predicted wait in seconds from which on a launched container that waits on a machine moves to an idle unit, if there
+        is one, at its machine's heartbeat.
     shares : bool
         True: the fair shares of batch jobs bind.
     in_turn : bool
@@ -205,7 +205,7 @@ class Negotiator:
             return self.store.transact(lambda db: delete_units(self.store, db, given, now))
 
     def add_scheduler(self, name: str) -> None:
-        """Add a scheduler, or let it come back; its claims from before it was lost are open again."""
+        """Add a scheduler, or bring it back; its claims from before it was lost are open again."""
         name = name_of("scheduler", name)
         with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
             self._schedulers.join(name)
@@ -230,11 +230,11 @@ class Negotiator:
         scheduler : str, optional
             Owner of the job; None leaves it to the first one that calls `adopt`.
         trigger : {"once", "window", "continuous"}, optional
-            The trigger of the job, from which its kind is sensed (see `sense`); by default the containers tell it.
+            The trigger of the job, which decides its kind (see `sense`); by default the kind is that of the containers.
         name : str, optional
             The name under which the job recurs, for the history of run times; by default its id.
         work : str, optional
-            What agents run for each task, see `flowsched.hrm.state.work`.
+            The command that agents run for each task, see `flowsched.hrm.state.work`.
 
         Raises
         ------
@@ -257,7 +257,7 @@ class Negotiator:
             )
 
     def resize(self, job: str, load: float, elastic: Elastic) -> tuple[list[str], list[str]]:
-        """Let a stream job grow or shrink by its load.
+        """Grow or shrink a stream job by its load.
 
         Parameters
         ----------
@@ -377,7 +377,7 @@ class Negotiator:
         """Claim units for open batch tasks.
 
         Each unit's claims are granted or refused together, independently of other units.  A task that is refused for
-        want of room stays open, and the unit remembers it: see `heartbeat`.
+        lack of room stays open, and the unit remembers it: see `heartbeat`.
 
         Parameters
         ----------
@@ -421,8 +421,8 @@ class Negotiator:
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
         """Hand granted tasks over to their machines; return those that are the scheduler's and were not launched before.
 
-        Before their launch they are opened again if the scheduler is lost.  Afterwards they belong to the machine, which
-        learns of them at its next heartbeat, too, if the scheduler could not tell it.
+        Before their launch they are opened again if the scheduler is lost.  Afterwards they belong to the machine.  If the
+        scheduler could not notify the machine, it gets them at its next heartbeat.
         """
         given = names("tasks", tasks)
         name_of("scheduler", scheduler)
@@ -512,8 +512,8 @@ class Negotiator:
         Parameters
         ----------
         finished : iterable of str, or mapping of str to float
-            Tasks that ended there since the last one.  A mapping tells their run times in seconds for the history, None for
-            one that tells nothing, such as a failed one's; else they count from the start that the shared state knows.
+            Tasks that ended there since the last one.  A mapping gives their run times in seconds for the history; None
+            excludes one, such as a failed task's.  Without a mapping they count from the start in the shared state.
         present : iterable of str, optional
             All tasks that are there now.
         waiting : iterable of str

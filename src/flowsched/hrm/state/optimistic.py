@@ -80,7 +80,7 @@ class FairShares:
         return self.store.read(work) if jobs and (self.bind or self.in_turn) else {}
 
     def _turn(self, db: sa.Connection, sizes: Sequence[Any]) -> dict[str, int]:
-        """Return how many tasks of each job may run at once beside those of older jobs; if none may, how many may queue."""
+        """Return by job the number of tasks that may run at once after older jobs' tasks, or may queue if no place is free."""
         free = [tuple(row) for row in db.execute(_FREE)]
         least = [min(getattr(size, name) for size in sizes) for name in ("vcore", "mem", "gmem")]
         places = sum(n * min(room, *(a // b for a, b in zip(have, least, strict=True) if b)) for *have, room, n in free)
@@ -134,7 +134,7 @@ _SHAPE = [
 ]
 
 _SHAPES = sa.select(*_SHAPE, sa.func.count()).where(RS.c.alive == 1).group_by(*_SHAPE)
-"""Shapes of the live units: amounts, places, length, the machine where cores are shared, else ""; and how many there are."""
+"""Shapes of the live units: amounts, places, length, the machine where cores are shared, else ""; and their number."""
 
 
 _FREE_SHAPE = [RS.c["free_" + name] for name in ("vcore", "mem", "gmem", "places")]

@@ -138,7 +138,7 @@ def insert_units(store: Store, db: sa.Connection, rows: Sequence[dict[str, Any]]
 def checked_containers(
     job: str, containers: Sequence[Container], trigger: Trigger | None = None
 ) -> Sequence[Container]:
-    """Return the containers of a job, of the kind that its trigger tells.
+    """Return the containers of a job, with the kind of its trigger.
 
     InputError unless they are of one kind, with ids that a store can carry.
     """

@@ -1,7 +1,7 @@
 """The relations of the shared state.
 
-Two are the source's (HRM, section 4.1): RS has a row for every resource unit, RT one for every task.  Beside them are
-the jobs, the machines and schedulers with their last heartbeats, the tickets of the lock for stream jobs, and counters.
+Two are the source's (HRM, section 4.1): RS has a row for every resource unit, RT one for every task.  The others hold the
+jobs, the machines and schedulers with their last heartbeats, the tickets of the lock for stream jobs, and counters.
 Amounts are micro-units (`units.AMOUNTS`), times are seconds of the negotiator's clock, ids are as in `ids`.
 Liveness follows from counters of heartbeats and from no stored time, see `clocks`.
 
@@ -106,7 +106,7 @@ JS = sa.Table(
     sa.Column("name", sa.String),
     sa.Column("work", sa.Text),
 )
-"""Jobs: scheduler, counts of their tasks by state, the name under which they recur (null: the job's id), and what runs."""
+"""Jobs: scheduler, counts of their tasks by state, the name under which they recur (null: the job's id), and their work."""
 
 HT = sa.Table(
     "hrm_ht", TABLES, sa.Column("name", sa.String, primary_key=True), sa.Column("seconds", sa.Float, nullable=False)

@@ -352,7 +352,7 @@ def _counting(dialect: str) -> Any:
 
 
 def _make_file(name: str) -> None:
-    """Make the file of a database, for its owner alone; the files beside it get its permissions."""
+    """Make the file of a database, for its owner alone; the database's other files get its permissions."""
     path = Path(name)
     if not name.startswith("file:"):
         private.check_place("url", path)

@@ -58,8 +58,8 @@ def take(
         ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once, granted only where
         none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted wait is below
         `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once;
-        ``told``: predicted wait in the queue on which they were decided, and above which none is granted.  No unit with shared
-        cores grants anything: `UnitRows.grant` is for those.
+        ``told``: predicted wait in the queue on which they were decided, and above which none is granted.  No unit with
+        shared cores grants anything: `UnitRows.grant` is for those.
 
     Returns
     -------
@@ -171,7 +171,7 @@ class UnitRows:
         self.caps: Mapping[str, tuple[int, int]] = {}
         self._rows: dict[str, Any] = {}  # by unit: its row of RS, as read
         self._tasks: dict[str, Any] = {}  # by task on a unit, as the queues stand: its row of RT, as read
-        self._came: dict[str, tuple[str, bool]] = {}  # by task that entered: its scheduler, and whether it is launched
+        self._came: dict[str, tuple[str, bool]] = {}  # by task that entered: its scheduler, True if it is launched
         self._gone: list[dict[str, Any]] = []  # new values of tasks that left
         self._moved: set[str] = set()  # tasks that changed their unit
         if not units:
@@ -244,7 +244,7 @@ class UnitRows:
         self._gone.append({"id": id, "status": status, "scheduler": scheduler, "since": self.now})
 
     def move(self, id: str) -> None:
-        """Note a task that was moved between the queues and runs now; its machine learns of it."""
+        """Note a task that was moved between the queues and runs now, for the report to its machine."""
         self._moved.add(id)
 
     def save(self, alive: int | None = None) -> list[str]:

@@ -1,6 +1,6 @@
 """Commands of jobs in the shared state, exit statuses of their tasks, and rows for people.
 
-A job's row has its command, so an agent on any machine reads there what to run.  Files are not carried: folders and programs
+A job's row has its command, so an agent on any machine can read it there.  Files are not carried: folders and programs
 are those of the agent's machine.
 """
 
