@@ -1,7 +1,7 @@
 """The simulator's own inventory: the tasks on every machine and GPU.
 
-It is kept from the deltas that a commit accepted and from nothing else, so it cannot repeat a mistake of the scheduler's
-inventory.  All amounts are micro-units.
+Its only source is the deltas that a commit accepted, so it cannot repeat a mistake of the scheduler's inventory.  All
+amounts are micro-units.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ _TYPICAL = 0.95
 
 @dataclass
 class Plan:
-    """What a round starts: a trial, and the deltas that it amounts to.
+    """Tasks that a round starts: a trial, and the deltas that it amounts to.
 
     `gangs` numbers the gangs of the tasks that start together.
     """
@@ -72,7 +72,7 @@ class Plan:
 
 
 class Room:
-    """How many more tasks of each waiting class each machine can take, and its load, as tasks start.
+    """Number of further tasks of each waiting class that each machine can take, and its load, as tasks start.
 
     Attributes
     ----------
@@ -371,7 +371,7 @@ class DelayScheduling:
         return every if waited >= _sum(self.machine, self.rack) else every[:0]
 
     def started(self, cluster: Cluster, tasks: Iterable[Hashable], now: float) -> None:
-        """Note what a commit started: the wait of a job begins anew where a task runs on a machine with its data."""
+        """Note the tasks that a commit started: a job whose task runs on a machine with its data starts to wait again."""
         for id in tasks:
             task = cluster.tasks[id]
             if any(machine == cluster.by_row[task.row].id for machine, _ in task.group.data):
@@ -491,7 +491,7 @@ def at_random(seed: int) -> tuple[Order, Choice, Pick]:
 
 
 class Tetris(Greedy):
-    """Starts the task that is best aligned with what a machine has left, then the next best.
+    """Starts the task that is best aligned with the free amounts of a machine, then the next best.
 
     The alignment is the scalar product of demand and free amounts, as parts of the largest machine (Grandl et al.,
     "Multi-Resource Packing for Cluster Schedulers", SIGCOMM 2014, section 3.2).  Its preference for short jobs is left out.

@@ -1,4 +1,4 @@
-"""Simulated time, by SimPy: an environment of its own, or somebody's."""
+"""Simulated time, by SimPy: an environment of its own, or the caller's."""
 
 from __future__ import annotations
 

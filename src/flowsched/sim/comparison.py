@@ -41,11 +41,12 @@ MEASURES: Mapping[str, str] = {
     "energy": "J",
     "decision, mean": "s of this computer",
 }
-"""What is compared, and in which unit.
+"""Compared measures, and their units.
 
-Waits are those of `Metrics.wait_of_all`, turnaround (from arrival to end) and slowdown are of tasks that completed, and what is allocated is the mean over the run
-of the resource that the workload asks most of.  What is fragmented is `Fragmentation.share`.  Energy needs a `PowerModel`, and
-input from elsewhere `Task.data`: it is the part that is not on the task's machine.  Reading takes time with a `NetworkModel`.
+Waits are those of `Metrics.wait_of_all`.  Turnaround (from arrival to end) and slowdown cover the tasks that completed.
+Allocation is the mean over the run of the resource that the workload requests most of.  Fragmentation is
+`Fragmentation.share`.  Energy needs a `PowerModel`.  Input from elsewhere needs `Task.data`: it is the part that is not on
+the task's machine.  Reading takes time with a `NetworkModel`.
 """
 
 COVERS: Mapping[str, str] = {
@@ -220,18 +221,18 @@ def compare(
     schedulers : sequence of str
         See `scheduler`.  The first is the one that the others are compared with.
     seeds : int or sequence of int
-        How many, from 0 on, or which.
+        Number of seeds, from 0 on, or the seeds themselves.
     processes : int
-        Run in so many processes; 0 is this one.  The workload must be a function then that pickle can name, and a script needs
-        ``if __name__ == "__main__":``.
+        Number of worker processes; 0 runs everything in this one.  With workers, the workload must be a function that
+        pickle can name, and a script needs ``if __name__ == "__main__":``.
     until : float or None
         See `Simulation.run`.
     options : mapping, optional
         Keyword arguments of every `Simulation`.
     said : callable, optional
-        Called with each outcome, how many there are by now, and how many there will be.
+        Called with each outcome, the number of outcomes so far, and the number expected in all.
     stopped : callable, optional
-        Asked several times a second (in this process, after every run); True ends the comparison with what was done.
+        Called several times a second (in this process, after every run); True ends the comparison with the completed runs.
 
     Returns
     -------

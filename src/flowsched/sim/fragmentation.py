@@ -32,13 +32,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _KINDS = 256
-"""Most kinds of tasks that machines are weighed with; of more, so many are drawn at equal steps."""
+"""Largest number of task kinds that machines are weighed with; of more, a sample of this size is taken at equal steps."""
 
 _State = tuple[tuple[int, ...], tuple[int, ...], bool, int]
-"""What is free, what is free of each GPU, True if no slot is left, and the number of the weights."""
+"""Free amounts, free amount of each GPU, True if no slot is left, and the number of the weights."""
 
 _BLOCK = 1024
-"""So many machines are weighed at once."""
+"""Number of machines that are weighed at once."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Fragmentation:
     Attributes
     ----------
     resource : str
-        Of which resource: GPUs, or else the scarcest.
+        The measured resource: GPUs, or else the scarcest.
     time, lost, free, capacity : ndarray of float64
-        Each value holds from `time` until the next: what a task drawn from the workload cannot use, what is free, and what
-        there is on machines that are up, in the unit of the resource.
+        Each value holds from `time` until the next: the free amount that a task drawn from the workload cannot use, the
+        free amount, and the capacity of machines that are up, in the unit of the resource.
     end : float
         End of the run.
     """
@@ -70,7 +70,7 @@ class Fragmentation:
 
     @property
     def rate(self) -> float:
-        """Fragmented part of what is free, as a mean over time (the fragmentation rate); nan where nothing is free."""
+        """Fragmented part of the free amount, as a mean over time (the fragmentation rate); nan where nothing is free."""
         return self._mean(self.free)
 
     def to_dict(self, series: bool = True) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class FragmentationMeter:
         return self._inventory.resources.names[self._kinds.resource]
 
     def measure(self) -> tuple[float, float, float]:
-        """Return what is fragmented, what is free, and what there is of the resource now."""
+        """Return the fragmented amount, the free amount, and the capacity of the resource now."""
         changed: dict[_State, list[Hashable]] = {}
         states = []
         for name in self._inventory.changed():

@@ -32,9 +32,9 @@ def max_min_throughput(
 ) -> Floats:
     """Return the fraction of time that each job spends on each type, max-min fair in effective throughput.
 
-    The effective throughput of a job is the sum of its throughputs by type, each for its fraction of time.  It counts in
-    relation to that under equal shares of every type.  Of the bottleneck jobs fixed at their level, the others are raised
-    until every job is a bottleneck.
+    The effective throughput of a job is the sum of its throughputs by type, each weighted by its fraction of time.  It is
+    normalised by the effective throughput under equal shares of every type.  Bottleneck jobs are fixed at their level, and
+    the other jobs are raised, until every job is a bottleneck.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def max_min_throughput(
     workers : array of float, shape (types,)
         Accelerators of each type.
     jobs : array of float, shape (jobs,), or float
-        A row may stand for so many equal jobs.
+        Number of equal jobs that a row stands for.
     scale : array of float, shape (jobs,), or float
         Accelerators that a job needs at a time.
     weight : array of float, shape (jobs,), or float
@@ -121,8 +121,8 @@ class Gavel(Greedy):
     """Starts tasks where their classes lack most of their allocation by `max_min_throughput`; running tasks stay.
 
     An accelerator type is a value of the machines' label ``gpu_model``, its workers are the devices of its machines (the
-    machines, where there are no devices).  Tasks that are alike share an allocation.  It is made anew in every round from all
-    tasks in the system.  The paper's time slices are left out: a task that has started runs to its end.
+    machines, where there are no devices).  Tasks that are alike share an allocation.  It is computed again in every round
+    from all tasks in the system.  The paper's time slices are left out: a task that has started runs to its end.
 
     Parameters
     ----------

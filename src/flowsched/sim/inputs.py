@@ -20,7 +20,7 @@ _NOTHING = (0.0, 0.0, 0.0)
 
 
 class Inputs:
-    """What tasks read, from where, and for how long.
+    """Transfers of input: the data that tasks read, its location, and the time that reading takes.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Inputs:
         self._due = False
 
     def begin(self, task: Hashable, data: Sequence[tuple[Hashable, float]], machine: Hashable) -> bool:
-        """Let a task read its input on a machine; return True if that takes time, False if it has all of it."""
+        """Start to read the input of a task on a machine; return True if that takes time, False if all of it is there."""
         to = self._machine(machine)
         assert to is not None, "a task starts on a machine that is there"
         read = self._read.setdefault(task, list(_NOTHING))
@@ -94,7 +94,7 @@ class Inputs:
             self._change()
 
     def _change(self) -> None:
-        """Compute the rates anew after all that happens at this instant."""
+        """Compute the rates again, after all events of this instant."""
         if not self._due:
             self._due = True
             self._clock.after(0.0, None, self._replan)

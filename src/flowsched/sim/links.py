@@ -27,7 +27,7 @@ from flowsched.exceptions import InputError
 _LEAST, _MOST = 1e-9, 1e18
 
 _NOISE = 1 + 1e-12
-"""Shares of a link that differ by less are equal but for rounding."""
+"""Ratio of two shares of a link up to which they count as equal, for errors of rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,9 @@ class Transfer:
 def fair_rates(transfers: Iterable[Transfer], links: Iterable[Link]) -> None:
     """Set the max-min fair rate of each transfer, by progressive filling; it is infinite without links.
 
-    The link with the least to give to each of its transfers is full first.  These have their rate then, and the other
-    links have so much less for the rest.  What a link can give to each never falls, so a heap finds the next one.
+    The link with the smallest share for each of its transfers saturates first.  That share is the rate of its transfers,
+    and the other links have less capacity for the rest by that amount.  The share of a link never falls, so a heap finds
+    the next one.
 
     Parameters
     ----------

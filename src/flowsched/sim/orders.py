@@ -229,7 +229,7 @@ class Turns:
         return None
 
     def leave(self) -> None:
-        """Let the group leave that `next` has returned."""
+        """Remove the group that `next` has returned."""
         heapq.heappop(self._heaps[self._next[0][1]])
 
     def _key(self, o: int) -> Key:

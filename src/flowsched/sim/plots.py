@@ -448,7 +448,7 @@ def _has_users(metrics: Metrics) -> bool:
 
 
 def _shares(axes: Axes, metrics: Metrics) -> None:
-    """Draw the part of the scarcest resource that each user has, of what is up, over time."""
+    """Draw each user's part of the available capacity of the scarcest resource over time."""
     name, end = _scarce(metrics), float(metrics.facts["end"])
     names, group = _groups(metrics)
     edges = np.linspace(0.0, end, _SPANS + 1)

@@ -1,4 +1,4 @@
-"""Power and energy: what machines draw, by a linear model of what they have and what their tasks use.
+"""Power and energy of machines, by a linear model of their capacity and of the amounts that their tasks use.
 
 The model is linear between idle and peak, after Fan, Weber and Barroso, "Power Provisioning for a Warehouse-sized
 Computer", ISCA 2007, section 4, here for each resource apart.  It has no figures of its own.
@@ -27,13 +27,13 @@ def _figure(watts: float) -> str:
 
 @dataclass(frozen=True)
 class PowerModel:
-    """Watts that a machine draws, linear in what its tasks use.
+    """Watts that a machine draws, linear in the amounts that its tasks use.
 
     While it is up, a machine draws::
 
         machine + sum over its resources of idle * capacity + (peak - idle) * used
 
-    A task uses all that it asks for.  A machine that is down draws nothing.
+    A task uses all that it requests.  A machine that is down draws nothing.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class PowerModel:
         Watts of a machine without its resources.
     units : mapping of str to (float, float)
         Watts of an idle unit of a resource, and of one in use.  A key ``gpu.T4`` is of machines whose label ``gpu_model`` is
-        T4, before ``gpu``.  What is not named draws nothing.
+        T4, before ``gpu``.  A resource that is not named draws nothing.
 
     Raises
     ------
@@ -137,7 +137,7 @@ class Energy:
 
 
 class PowerMeter:
-    """What the machines draw now, in milliwatts, as machines come and go and tasks start and end.
+    """Present power of the machines, in milliwatts, as machines come and go and tasks start and end.
 
     Attributes
     ----------
@@ -177,7 +177,7 @@ class PowerMeter:
         self.used += drawn
 
     def end(self, task: Hashable, lost_seconds: float = 0.0) -> None:
-        """Count a task no more; so many seconds of its work are lost."""
+        """Remove a task; `lost_seconds` of its work are lost."""
         drawn = self._tasks.pop(task)
         self.used -= drawn
         self.lost += drawn / _MILLI * lost_seconds

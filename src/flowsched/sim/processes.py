@@ -36,7 +36,7 @@ def each_in_a_process(
         Of a module; it and the jobs are sent to the processes.
     jobs : sequence
     processes : int
-        At most so many at a time.
+        Largest number of processes at a time.
     stopped : callable
         True ends the processes in the middle of their work.
 

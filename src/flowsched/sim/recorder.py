@@ -1,4 +1,4 @@
-"""What a simulation writes down while it runs: samples of the state, rows of rounds, reasons of what waits."""
+"""Records of a running simulation: samples of the state, rows of rounds, reasons of waiting tasks."""
 
 from __future__ import annotations
 

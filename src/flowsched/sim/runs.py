@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.model import MICRO
 
 COMPLETED, STOPPED, FAILED = 1, 2, 3
-"""Ends of runs, beside 0 for a run that goes on: the task was done, was preempted or moved or lost its machine, or failed."""
+"""Ends of runs: the task completed; was preempted, migrated or lost its machine; failed.  0 is a run that goes on."""
 
 DOWN, DRAINED = 0, 1
 

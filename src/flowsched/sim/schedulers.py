@@ -39,7 +39,7 @@ SCHEDULERS: Mapping[str, str] = MappingProxyType(
         "random": "in random order, on a random machine with room, a share on a random GPU of it",
     }
 )
-"""Names of schedulers, and what each does."""
+"""Names of schedulers, each with a description."""
 
 
 def scheduler(name: str, workload: Workload, *, seed: int = 0) -> Schedules:

@@ -29,7 +29,7 @@ SYNTHETIC: Mapping[str, str] = MappingProxyType(
         "hrm": "HRM's burst: jobs of 40 containers of 3 cores, all at once, for 5 to 25 s; 1,050 machines of 16 cores",
     }
 )
-"""Names of synthetic workloads, and what each is at scale 1."""
+"""Names of synthetic workloads, each with a description at scale 1."""
 
 _MACHINES = {"poisson": (100, 8), "batch": (32, 4), "bursts": (100, 8), "hrm": (1050, 16)}
 _TASKS = {"hrm": 7200, "demo": 700}

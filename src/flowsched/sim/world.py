@@ -89,7 +89,7 @@ class World:
     clock : Clock
     workload : Workload
     resume : bool
-        A stopped task keeps its progress, or else starts again from nothing.
+        A stopped task keeps its progress; otherwise it starts again from scratch.
     execution : Execution or None
         True execution of tasks; None for the workload's durations.  With one, machines may be overcommitted.
     power : PowerModel or None
@@ -108,7 +108,7 @@ class World:
     lost_seconds : float
         Seconds of work lost.
     inputs : Inputs
-        What tasks read, and from where.
+        Input that tasks read, and its location.
     task_failures : int
         Tasks that failed for want of a resource.
     interrupted : bool
@@ -292,7 +292,7 @@ class World:
             self._work(task)
 
     def _work(self, task: TaskState) -> None:
-        """Let a task work that has all its input."""
+        """Start the work of a task that has all its input."""
         task.ready = self.clock.now
         self.runs.ready(task.run, task.ready)
         pace = self._pace(task) if task.id in self._workload.run_times else 1.0
@@ -329,7 +329,7 @@ class World:
         self._set_state(task, WAITING)
 
     def _lose(self, task: TaskState, seconds: float) -> None:
-        """Throw away so much of what a task has done."""
+        """Throw away `seconds` of a task's work."""
         task.lost += seconds
         self.lost_seconds += seconds
 
@@ -351,7 +351,7 @@ class World:
         self._tell(TaskCompleted(task, time=self.clock.now))
 
     def _fail(self, task: Hashable) -> None:
-        """Let a task fail for want of a resource: it waits again, its work is lost."""
+        """End a task that failed because a resource is short: it waits again, and its work is lost."""
         state = self.tasks[task]
         self.task_failures += 1
         self.runs.end(state.run, self.clock.now, FAILED)
