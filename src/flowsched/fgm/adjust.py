@@ -25,7 +25,7 @@ class Level(IntEnum):
     STOP = 0
     """No more tasks; if tasks have degraded, the youngest stops."""
     REQUEST = 1
-    """By what tasks ask for, as long as they run."""
+    """By the requests of tasks, as long as they run."""
     COARSE = 2
     """By the largest estimated need, for the estimated duration."""
     FINE = 3

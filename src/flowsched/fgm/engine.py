@@ -145,7 +145,7 @@ class StageEngine:
     # -- what happens -------------------------------------------------------------------------------------------
 
     def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
-        """Let events happen in their order, and learn from samples among them; return the runs that they ended."""
+        """Apply events in their order, and learn from samples among them; return the runs that they ended."""
         self.cluster.check_whole()
         try:
             return self._observe(events)
@@ -160,7 +160,7 @@ class StageEngine:
             return self._observer.apply_batch(events)
 
     def learn(self, most: int | None) -> None:
-        """Take in at most so many observations, and look again at what they change."""
+        """Take in observations, `most` of them or all, and look again at the classes and machines that they change."""
         stale = self.learner.learn(most)
         if stale:
             classes, rows = self.forecast.renew(dict.fromkeys(stale), self.estimator.key)
@@ -173,7 +173,7 @@ class StageEngine:
     # -- a round ------------------------------------------------------------------------------------------------
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        """Decide a round; True if the time limit had a part in it."""
+        """Decide a round; return it, and True if the time limit affected it."""
         self.rule.now = now
         self._observer.date(now)
         with self.rule.deciding():
@@ -191,7 +191,7 @@ class StageEngine:
         self.inner.fail_round(now)
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        """Let a round happen, evictions first."""
+        """Carry out a round, evictions first."""
         ours, theirs = self._evictions.parted(round.deltas)
         rest = replace(round, deltas=theirs) if ours else round
         with self._around(round.deltas, round.now):
@@ -210,7 +210,7 @@ class StageEngine:
         )
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let the deltas happen that a commit of this round had; False if they cannot."""
+        """Carry out the deltas that a commit of this round accepted; return False if that is not possible."""
         ours, theirs = self._evictions.parted(deltas)
         with self._around(deltas, round.now):
             return self._evictions.impose(ours, round.now) and self.inner.impose(theirs, round)
@@ -309,7 +309,7 @@ class Evictions:
         return found
 
     def carry_out(self, deltas: Sequence[Delta], round: Round) -> tuple[list[Delta], dict[Hashable, Reason]]:
-        """Stop tasks, but for those that have moved on since this round; return the deltas, and reasons for the others."""
+        """Stop tasks, except those whose state has changed since this round; return the deltas, and reasons of the rest."""
         accepted: list[Delta] = []
         conflicts: dict[Hashable, Reason] = {}
         for delta in deltas:

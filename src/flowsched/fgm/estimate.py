@@ -1,11 +1,11 @@
-"""Estimates of what tasks of one kind need as they proceed, learnt from those that have run.
+"""Estimates of the needs of tasks of one kind over their progress, learnt from completed tasks.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
 section 2.2 and equation (8).
 
 A task is measured by *progress*, in a fixed number of points.  For each point the estimator keeps the amount of each
-resource and the seconds that the task spends there.  With b_n what the n-th task showed and a_n the estimate after it::
+resource and the seconds that the task spends there.  With b_n the measurement of the n-th task, a_n the estimate after it::
 
     a_1 = b_1        a_n = a_{n-1} e^{-k} + b_n (1 - e^{-k})        k = max(0, 5/60 - r_c Thr)        Thr = 5 / (60
     limit)
@@ -86,7 +86,7 @@ class Estimate:
             return False
         self.samples += 1
         far = seen.demand - self.demand
-        # The spread starts from nothing, so its first samples count as in a plain mean.
+        # The spread starts at 0, so its first samples count as in a plain mean.
         quick = np.where(weight > 0, np.maximum(weight, 1 / (self.samples - 1)), 0.0)
         self.spread += quick[:, None] * (np.abs(far) - self.spread)
         self.demand += weight[:, None] * far
@@ -329,7 +329,7 @@ def by_progress(times: ArrayLike, usage: ArrayLike, duration: float, points: int
     times : array_like, shape (n,)
         Ascending, from the start of the task.
     usage : array_like, shape (n, resources)
-        NaN for what was not measured.
+        NaN where nothing was measured.
     duration : float
         From the start to the end.
     points : int

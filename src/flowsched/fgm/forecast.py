@@ -201,7 +201,7 @@ class Forecast:
         return float(self._begun[task.index]) if known else task.place.since
 
     def begin_anew(self, tasks: Iterable[TaskRecord], now: float) -> None:
-        """Let running tasks begin only now."""
+        """Restart the stages of running tasks: they begin now."""
         rows = {task.place.row: None for task in tasks if task.place is not None}
         self.advance(list(rows), now)
         self._begin(np.array([task.index for task in tasks], np.int64), now)
@@ -242,7 +242,7 @@ class Forecast:
             self._begin(fresh, now)
 
     def _begin(self, tasks: Ints, now: float) -> None:
-        """Let tasks begin their first stage now."""
+        """Begin the first stage of tasks now."""
         inventory = self.cluster.inventory
         entry = self.catalog.entries(inventory.tasks.class_id[tasks])
         self._kernel()
@@ -255,7 +255,7 @@ class Forecast:
     # -- looking ahead ------------------------------------------------------------------------------------------
 
     def refresh(self, rows: Ints, now: float, without: Collection[TaskRecord] = ()) -> None:
-        """Compute timelines of machines with the tasks that the cluster holds now, but for some of them."""
+        """Compute timelines of machines with the present tasks of the cluster, except those in `without`."""
         which = rows.tolist()
         at, members = _laid([self._members.get(row, ()) for row in which])
         at_now, present = _laid([self._present(row, without) for row in which])
@@ -278,7 +278,7 @@ class Forecast:
         return turn, entry
 
     def next_end(self, row: int, now: float) -> float:
-        """Return when the present stage of a machine ends; now if its timeline is out of date."""
+        """Return the end of the present stage of a machine; now if its timeline is out of date."""
         if self.done[row] <= now:
             return now
         ends = self.timelines.ends[row]
@@ -293,7 +293,7 @@ class Forecast:
         count: int = 1,
         without: Collection[TaskRecord] = (),
     ) -> Plan:
-        """Plan a machine's tasks, but for some of them, with `count` newcomers that need `stages`.
+        """Plan a machine's tasks, except those in `without`, together with `count` newcomers that need `stages`.
 
         The newcomers' deadline is the earliest one of their class that can be met at all.
         """

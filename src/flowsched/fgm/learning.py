@@ -61,13 +61,13 @@ class Learner:
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float, progress: float | None) -> None:
-        """Note what a running task uses at this age, NaN for what was not measured, and its progress, if given."""
+        """Record the usage of a running task at this age, NaN where not measured, and its progress, if given."""
         trace_of(self._traces, task).add(age, usage, compression, progress)
 
     def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
         """End a run of a task after a duration, None for one that was not completed.
 
-        Resources that were never measured are taken to be what the task asks for.
+        The amounts of resources that were never measured are assumed to be those that the task requests.
         """
         trace, kind = self._traces.pop(task, None), task.group.cls.kind
         if trace is None or duration is None or trace.turn != turn or kind is None or not trace.times or duration <= 0:
@@ -77,7 +77,7 @@ class Learner:
         self.estimator.queue(kind, demand, seconds, used[:, -1])
 
     def learn(self, most: int | None) -> list[Hashable]:
-        """Take in observations; return the kinds with so many more samples that their stages are divided again."""
+        """Take in observations; return the kinds whose number of samples has grown enough to divide their stages again."""
         stale: dict[Hashable, None] = {}
         for kind in self.estimator.take_in(most):
             profile = self.estimator.profile(kind)

@@ -29,7 +29,7 @@ class Needs:
     Attributes
     ----------
     fine, coarse, request : Stages
-        Stage by stage; one stage with the most of all; one stage with what they ask for.
+        Stage by stage; one stage with the largest needs of all stages; one stage with the request.
     serial : int
         Unique among all needs that ever were.
     entries : dict of Stages to int

@@ -58,7 +58,7 @@ class Refused:
 
 
 class StageRule:
-    """A `Limit` by stages, in place of the sum of what tasks ask for.
+    """A `Limit` by stages, in place of the sum of the requests.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class StageRule:
     now : float
         Time of the present round, or of the last one.
     record : callable or None
-        Writes down that a question made it look at machines or classes: later answers depend on what it has seen.
+        Records the queries that made it look at machines or classes: later answers depend on these looks.
     """
 
     def __init__(self, forecast: Forecast, learner: Learner, highest: Level, idle: float) -> None:
@@ -197,9 +197,9 @@ class StageRule:
         why |= blockers
 
     def room(self, classes: Ints, rows: Ints, others: Ints | None = None) -> tuple[Ints, NDArray[np.uint32]]:
-        """Count by Algorithm 2 the tasks of each class that fit on machines, devices apart, and find what is short.
+        """Count by Algorithm 2 the tasks of each class that fit on machines, devices apart, and find the short resources.
 
-        With what `others` allow, shape (classes, rows), a round looks at the machines again when more fit.
+        With the limits `others`, shape (classes, rows), a round looks at the machines again when more fit.
         """
         self.look(rows, self.now)
         level = self._level[rows]
@@ -258,7 +258,7 @@ class StageRule:
         return int(lacks.argmax()) if lacks.any() else None
 
     def _refusals(self, row: int, without: Sequence[TaskRecord] = ()) -> Refused | None:
-        """Return the refusals of a machine if the same tasks run there, but for some of them."""
+        """Return the refusals of a machine if the same tasks run there, except those in `without`."""
         refused = self._refused.get(row)
         return refused if refused is not None and refused.turns == self._turns(row, without) else None
 

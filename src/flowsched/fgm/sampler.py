@@ -1,9 +1,9 @@
-"""Samples of what real processes use, read from the operating system.  Needs ``pip install 'flowsched[real]'``.
+"""Samples of the usage of real processes, read from the operating system.  Needs ``pip install 'flowsched[real]'``.
 
 CPU time and resident memory can be read of every process.  Disk traffic can be read of the caller's own processes, and
 by root of all.  Linux counts network traffic by network namespace, so a task is charged with it only where its
-processes have one of their own (a container), which no other task may share.  What cannot be read of a task is left out
-of its samples.
+processes have one of their own (a container), which no other task may share.  Samples leave out amounts that cannot be
+read.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Sampler:
         return samples
 
     def _mean(self, window: Iterable[tuple[Floats, float]]) -> dict[str, float]:
-        """Return the rates of a window, as far as they could be read: spent per second, or the mean of what was held."""
+        """Return the rates of a window, as far as they could be read: amounts spent a second, or the mean amount held."""
         amounts, seconds = (np.array(column) for column in zip(*window, strict=True))
         rates = amounts / seconds[:, None]
         rates[:, _HELD] = amounts[:, _HELD]

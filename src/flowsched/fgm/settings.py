@@ -23,7 +23,7 @@ _SQUEEZED = ("cpu", "disk", "net")
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of `FineGrained`, but for scheduler, estimator and journal; for their meaning see there."""
+    """The parameters of `FineGrained`, except scheduler, estimator and journal; for their meaning see there."""
 
     compressible: Mapping[str, float]
     contention: float

@@ -29,7 +29,7 @@ SLOTS = 16
 
 
 def compression(wanted: ArrayLike, given: ArrayLike) -> Floats:
-    """Compression rate (1) of a compressible resource: the fraction of what is wanted that is not given.
+    """Compression rate (1) of a compressible resource: the fraction of the demand that is not met.
 
     Examples
     --------

@@ -53,8 +53,8 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
 
     Notes
     -----
-    The matching is an optimum of the numbers as they are, with no rounding: integers, and floats of any size.  So a huge number may stand for "only if there is no other way":
-    beside costs of about 1, as many pairs of 1e300 are avoided as can be, and the rest is matched as if they were not there.
+    The matching is an exact optimum of the given numbers, without rounding: integers, and floats of any size.  So a huge number may stand for "only if there is no other way".
+    For example, with costs of 1e300 among costs of about 1, the number of pairs of 1e300 is minimal, and the other pairs have the least cost.
 
     A dense matrix is solved by the method of Jonker and Volgenant, a sparse one as a flow.
 
@@ -154,8 +154,8 @@ def _dense(cost: Int64Array, values: NDArray[np.float64] | None, bits: int) -> I
 
     `cost` is overwritten.  Where it was rounded, it is `values` in units of 2**-bits; then the matching is made exact as follows.  By the optimum u, v of the rounded costs c,
     c - u - v is not negative, and 0 where rows are matched; v is not positive, and 0 where columns are not (if there are more columns than rows).  Rounding has moved the cost of any
-    n pairs by n / 2 at most.  So no better matching has a pair of more than n, nor leaves a column of v < -n alone: cut off there, costs are small, and what rounding has
-    left out is added in finer units.
+    n pairs by n / 2 at most.  So no better matching has a pair of more than n, nor leaves a column of v < -n alone.  Costs are cut off there and are small; the rounding
+    errors are added in finer units.
     """
     n, m = cost.shape
     lines, most = np.arange(n), n + m + 3

@@ -9,7 +9,7 @@ with ``c EOI``, the stream with ``c EOS`` or the end of the input.  The first ro
 
 and every later round may hold these two and ::
 
-    x   TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]] changes an arc, or adds it; OLD_COST tells parallel arcs apart
+    x   TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]] changes an arc, or adds it; OLD_COST picks one of parallel arcs
     d   SUPPLY [POTENTIAL] ARCS [TYPE]                  adds a node under the lowest free number; as many ``a`` records
                                                         follow, in which 0 is the new node
     r   NODE                                            removes a node with its arcs
@@ -19,8 +19,8 @@ arcs and potentials are hints that are not needed here.  Types of nodes (0 other
 4 machine, 5 part of a machine) are needed for assignments only.
 
 The *sink* is the node of type 3, or else the only one of negative supply.  A scheduler does not send its supply again
-for every task that comes or goes: it takes over what the other supplies of a round change in sum, except in the first
-round and in those that set its supply themselves.
+for every task that comes or goes: the sum of the other changes of supply in a round is subtracted from it, except in the
+first round and in rounds that set the supply of the sink themselves.
 
 Each round is answered with ::
 

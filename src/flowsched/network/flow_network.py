@@ -1,8 +1,8 @@
 """`FlowNetwork`: a min-cost flow network that is kept alive and re-optimised after changes.
 
-Three rules hold for every call here and for `min_cost_flow`.  Arrays given are copied before they are looked at, and the copies are what is checked and used.
-A call that raises has changed nothing that can be seen, whatever it raises and wherever: bad input, memory, Ctrl-C.  A network that is in use refuses a
-second call at once with ConcurrentUseError, and never lets it wait.
+Three rules hold for every call here and for `min_cost_flow`.  Input arrays are copied first; only the copies are checked and used.
+A call that raises an exception has no visible effect, whatever the cause: bad input, memory, Ctrl-C.  A network that is in use refuses a
+second call at once with ConcurrentUseError, and never blocks.
 """
 
 from __future__ import annotations
@@ -219,12 +219,12 @@ class FlowNetwork:
             last basis after changes of costs, capacities and supplies, else it starts from the last flow and potentials.  ``auto`` repairs, and turns
             to the simplex if that takes too long, or would by the recent cost of both.  All find the same optimal cost.
         time_limit : float, optional
-            Seconds.  A part of them is left for making the flow so far feasible, which is then returned; ``stats["gap"]`` is an upper bound of what
-            its cost exceeds the optimum by.  The next `solve` goes on from there, also after changes of costs, capacities and supplies.
+            Seconds.  A part of them is reserved to make the flow so far feasible, which is then returned; ``stats["gap"]`` is an upper bound of the
+            difference between its cost and the optimum.  The next `solve` goes on from there, also after changes of costs, capacities and supplies.
         partial : bool, optional
-            Ship as much as fits, at the least cost among the flows that ship the most.  Supplies need not sum to 0, and `FlowSolution.unshipped` tells what
-            stays.  A hidden node and hidden arcs take it, so ids that are given later may skip some numbers.  After k changes, the next partial solve
-            costs what they reach; to turn from one kind of solve to the other costs what all supplies cost.
+            Ship as much as fits, at the least cost among the flows that ship the most.  Supplies need not sum to 0, and `FlowSolution.unshipped` has the
+            amounts that stay.  A hidden node and hidden arcs take them, so ids that are given later may skip some numbers.  The next partial solve
+            costs time in proportion to the changes since; a switch between the two kinds of solve costs time in proportion to all supplies.
 
         Returns
         -------
@@ -361,7 +361,7 @@ class FlowNetwork:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Make a network of what `state` returned; all its later solves are those of the original, bit for bit.
+        """Make a network from a result of `state`; all its later solves are those of the original, bit for bit.
 
         Parameters
         ----------
@@ -510,7 +510,7 @@ class FlowNetwork:
         AssertionError
             At the first arc or node that contradicts it.
         """
-        core = self._core  # with what partial solves have hidden in it
+        core = self._core  # with the hidden node and arcs of partial solves
         arcs, nodes = core.arc_ids(), core.node_ids()
         result = FlowResult(core.flow(arcs), core.cost_of_flow(), core.potential(nodes), {})
         certify(**_problem(core, nodes, arcs).arguments(), result=result)

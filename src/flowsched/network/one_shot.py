@@ -199,10 +199,10 @@ def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
 
 # -- nodes that only pass flow on -------------------------------------------------------------------------------------
 #
-# Those without supply that have one arc in and one arc out are taken out before a solve.  Such a node joins its arcs *in
-# series*: the arc that came in stays, with the sum of both costs and the smaller capacity.  Where that makes two arcs of
-# the same ends and cost, they are joined *in parallel*, and their ends may have one arc in and one out by now.  So a
-# machine with its cores and threads shrinks to an arc, instead of many potentials that a pivot would move.
+# A node without supply that has one arc in and one arc out is removed before a solve.  Its arcs are joined *in series*:
+# the entering arc stays, with the sum of both costs and the smaller capacity.  Where that makes two arcs of the same ends
+# and cost, they are joined *in parallel*, and their ends may then have one arc in and one out.  So a machine with its cores
+# and threads shrinks to an arc, instead of many potentials that a pivot would move.
 #
 # The joins are undone in reverse.  In series both arcs carry what the joined one does; its reduced cost goes to the
 # narrower one, which is full if the joined one is, and the other one gets 0.  In parallel one arc is filled before the

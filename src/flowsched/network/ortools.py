@@ -153,7 +153,7 @@ class SimpleMinCostFlow(_simple.Columns):
             return FlowStatus.OPTIMAL
 
     def _hand_on(self, supplies: Int64Array) -> None:
-        """Tell the network what is new; to tell it once more, after a failure, does no harm."""
+        """Apply the changes since the last call to the network; a second time, after a failure, does no harm."""
         network = self._network
         network.add_nodes(len(supplies) - network.num_nodes)
         arcs, nodes = self._recent()
@@ -179,7 +179,7 @@ class SimpleMinCostFlow(_simple.Columns):
     def solve_max_flow_with_min_cost(self) -> FlowStatus:
         """Find a flow of least cost among those that send as much as is possible; it need not be all.
 
-        Solved anew each time; ``FlowNetwork.solve(partial=True)`` goes on from the last optimum.
+        Solved from scratch each time; ``FlowNetwork.solve(partial=True)`` goes on from the last optimum.
         """
         with self._in_use():
             supplies = self._supplies()

@@ -429,7 +429,7 @@ def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Arra
     ----------
     cost : array of float, shape (m,)
     decimals : int, optional
-        Round to so many decimals, 0 to 15.  By default, as many are kept as the costs were written with.
+        Number of decimals to round to, 0 to 15.  By default, all decimals that the costs were written with are kept.
 
     Returns
     -------

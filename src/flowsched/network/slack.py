@@ -1,10 +1,10 @@
-"""Partial flows: a priced slack takes what cannot be shipped, so that the most that fits is shipped at the least cost.
+"""Partial flows: a priced slack takes the supply that cannot be shipped, so the maximum flow is shipped at the least cost.
 
 The transformation.  One node S is added; an arc of capacity b leads from each node of supply b > 0 to S and costs P for each unit; an arc of capacity -b and cost 0
 leads from S to each node of supply b < 0; the supply of S makes the sum 0.  With n nodes and costs of at most C in magnitude, P = n C + 1.
 
 Why it is exact.  Let an optimum keep a unit of supply at s, and leave a unit of demand at t unmet, although more can be shipped.  Then some such s reaches some such t by a simple path
-with room, whose cost is at most (n - 1) C < P.  To send a unit along it, and one less from s over S to t, would be cheaper: a contradiction.  So as much as possible
+with room, whose cost is at most (n - 1) C < P.  A unit along that path, and one less from s over S to t, would be cheaper: a contradiction.  So as much as possible
 is shipped.  All flows that ship the most pay the same for slack, and the optimum is the cheapest of them.
 """
 
@@ -27,7 +27,7 @@ _NONE: Final = np.zeros(0, np.int64)
 
 
 def price_of(nodes: int, dearest: int) -> int:
-    """Return what a unit that is not shipped costs, in a network of so many nodes whose largest |cost| is given.
+    """Return the cost of a unit that is not shipped, by the number of nodes and the largest |cost| of a network.
 
     Raises
     ------
@@ -54,8 +54,8 @@ def slack_arcs(nodes: Int64Array, supply: Int64Array, slack: int) -> tuple[Int64
 class Slack:
     """The slack within a kept network: hidden from the caller, and brought up to date with the supplies that changed.
 
-    Every use is a section that signals and other threads cannot enter, but for the solve itself.  ``whole`` is False while the slack is not in the network, or may not
-    fit it because a call ended in the middle: then it is taken out, and made anew for the next partial solve.
+    Every use, except the solve itself, is a section that signals and other threads cannot enter.  ``whole`` is False while the slack is not in the network, or may not
+    fit it because a call ended in the middle.  Then it is removed, and made again for the next partial solve.
     """
 
     __slots__ = (
@@ -238,7 +238,7 @@ class Slack:
     def _remove(self) -> None:
         self._whole = False
         gone = np.array([self.node] if self.node >= 0 else [], np.int64)
-        if self._others is not None:  # the call that added S may not have told its id
+        if self._others is not None:  # the call that added S may have ended before it returned the id
             gone = np.setdiff1d(self._core.node_ids(), self._others)
         if len(gone):
             with suppress(InputError):  # it went in an earlier call, which ended before it could say so
