@@ -6,12 +6,12 @@ An experiment has::
     def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome
     def plot(outcome: Outcome, folder: Path) -> list[Path]      # imports Matplotlib itself; returns the files written
 
-``quick`` asks for about a minute.  ``say`` reports progress to the user.  ``keep`` is told at the beginning how to get
-the rows so far; they are kept if the run breaks off.  An experiment may state its ``CLOCK``, and the versions of peers that
-are no Python packages, ``versions()``.
+``quick`` asks for about a minute.  ``say`` reports progress to the user.  ``keep`` receives at the beginning a function
+that returns the rows so far; they are kept if the run breaks off.  An experiment may state its ``CLOCK``, and the versions
+of peers that are not Python packages, ``versions()``.
 
-A ``run`` that has a parameter ``data`` is given the directory of recorded inputs, or None.  It measures what it can
-without, and a note says which rows are left out and where their input can be had.
+A ``run`` with a parameter ``data`` gets the directory of recorded inputs, or None.  Without it, only the other rows are
+measured; a note names the rows that are left out and the source of their input.
 """
 
 from __future__ import annotations

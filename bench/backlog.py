@@ -1,8 +1,8 @@
-"""What starts when more waits than runs: flowsched beside first come, first fit, EASY, SJF and DRF.
+"""Backlogs, when more tasks wait than run: flowsched compared with first come, first fit, EASY, SJF and DRF.
 
 Mixes of tasks that differ in two resources are run to their end in the simulator.  None needs recorded inputs.  With the
-openb or a Google 2011 trace at hand, the first of its tasks run on a part of its machines, too.  Run times are known in
-advance where the name of a scheduler says so, and to EASY and SJF.
+openb or a Google 2011 trace at hand, the first of its tasks run on a part of its machines, too.  EASY, SJF and the
+schedulers named so know run times in advance.
 
 The bounded slowdown is the time from arrival to end by the run time, of at least 10 s (Feitelson, JSSPP 2001).  The
 largest tasks are those that take the largest part of a machine.
@@ -44,7 +44,7 @@ Figures = tuple[float, ...]
 
 @dataclass(frozen=True)
 class _Kind:
-    """A scheduler, and if it is told run times."""
+    """A scheduler; `told` is True if it knows run times in advance."""
 
     make: Callable[[tuple[str, ...]], Schedules]
     told: bool = False

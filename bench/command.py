@@ -189,7 +189,7 @@ def _command(name: str) -> click.Command:
 
 
 def _drawn() -> int:
-    """Return a seed that nobody could have tuned the code to."""
+    """Return a random seed, so that the code cannot have been tuned to it."""
     return secrets.randbelow(100_000)
 
 

@@ -213,7 +213,7 @@ def _gpus(what: fs.Task | fs.Machine) -> float:
 
 
 def _job(job: tuple[Callable[[], Workload], _Setting, int]) -> tuple[_Setting, _Run, list[str]]:
-    """Measure one run in a process of its own; return its setting, the run and what is wrong."""
+    """Measure one run in a process of its own; return its setting, the run and its errors."""
     load, setting, seed = job
     wrong: list[str] = []
     return setting, _measure(load(), setting, seed, wrong), wrong
@@ -279,7 +279,7 @@ def _mean(values: Iterator[float]) -> float:
 
 
 def _tell(outcome: Outcome, variant: str, runs: dict[_Setting, list[_Run]]) -> None:
-    """Add rows of one variant: flowsched beside FGD, then the other published policies."""
+    """Add rows of one variant: flowsched compared with FGD, then the other published policies."""
     published = _PUBLISHED.get(variant, {})
     for setting, each in runs.items():
         row = partial(Row, _NAME, f"{variant}, {setting.name}")

@@ -68,7 +68,7 @@ _SLOW = _Setting(
 _BEATS = (1.0, 10.0, 20.0, 40.0)
 """Seconds between two heartbeats of a machine.  The source expects up to 1 s, and states none for its figures."""
 
-# A policy says how many tasks from the head of each queue (of sizes) start on so many free units.
+# A policy maps the number of free units and the queues (of sizes) to the number of tasks that start from each queue's head.
 Policy = Callable[[int, list[list[int]]], Sequence[int]]
 
 

@@ -1,4 +1,4 @@
-"""FGM in the simulator: the source's offline and online experiments, beside FIFO, Capacity, Fair and DRF; and its speed.
+"""FGM in the simulator: the source's experiments, offline and online, with FIFO, Capacity, Fair and DRF; and its speed.
 
 The source ran MapReduce and Spark on 23 machines.  Here the jobs are drawn (see `workload`) and simulated, so that
 ratios may be compared, not seconds.  FGM runs in two forms: the flow's, and Algorithm 1's greedy loop in DRF's order.
@@ -211,7 +211,7 @@ def _gains(outcome: FgmOutcome, runs: Runs, cases: Iterable[Case], which: str = 
 
 
 def _ablations(outcome: FgmOutcome, cases: Iterable[Case]) -> None:
-    """Add rows of what one part of FGM after the other contributes."""
+    """Add rows of the contribution of each part of FGM."""
     for case, form in product(cases, _FORMS):
         whole = outcome.runs[case, form]
         for name in ABLATIONS:

@@ -134,9 +134,9 @@ def _range(values: list[float]) -> str:
 def rates(quick: bool, seed: int) -> list[Row]:
     """Figures 7 and 8: jobs that arrive up to ten times as often, where a decision takes 5 ms for each container.
 
-    These 5 ms are an input, and so are the 200 ms that a job's decision takes; what a job waits beyond them comes out.
-    Conflicts depend on taste.  By the source's Algorithm 1 every scheduler takes the first unit that has room; here
-    each prefers others of equally good ones, unless told not to.
+    These 5 ms are an input, and so are the 200 ms of a job's decision; the result is a job's wait beyond them.  Conflicts
+    depend on the choice among equally good units.  By the source's Algorithm 1 every scheduler takes the first unit that
+    has room; here each scheduler has its own preferences, unless all are set to have the same.
     """
     rows: list[Row] = []
     count, machines = (40, 300) if quick else (150, 1050)

@@ -1,4 +1,4 @@
-"""Sharing of units: streams of micro-batches beside batch containers."""
+"""Sharing of units between streams of micro-batches and batch containers."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def unstacked_latencies(
     parts : int
         Containers of one core that share a micro-batch.
     jobs : sequence of int
-        Batch containers of one core that each job beside it wants to run, at any time.
+        Batch containers of one core that each of the other jobs wants to run, at any time.
     cores : int
     draw : callable
         Returns the run time of the next batch container.

@@ -2,8 +2,8 @@
 
 Chosen beforehand.  Every scheduler has 24 slots a machine, as the source sets K to the number of cores; a round is a second; no
 running task is stopped.  A task of a batch job reads 128 MB, a block of HDFS, from the machine where an earlier job left it,
-drawn at random.  Services read nothing.  Jobs have 12 to 72 tasks.  They arrive at 70 % of what the cores can do, or at 120 %
-for as long as they arrive, so that a queue builds up.
+drawn at random.  Services read nothing.  Jobs have 12 to 72 tasks.  Their arrival rate is 70 % of the capacity of the cores,
+or 120 % until the last arrival, so that a queue builds up.
 """
 
 from __future__ import annotations

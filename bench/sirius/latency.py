@@ -1,4 +1,4 @@
-"""Latency of a decision (Figures 12 and 13): the random queue, cost scaling from nothing, and the incremental solver.
+"""Latency of a decision (Figures 12 and 13): the random queue, cost scaling from scratch, and the incremental solver.
 
 5,000 and 10,000 machines of 24 slots and 64 GB, 10,000 to 20,000 tasks, as in the source.  In a round 1 % of the tasks leave and as
 many arrive.  The network is that of `bench solver`: every task has arcs to five machines and two racks, to the cluster and to

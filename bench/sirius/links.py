@@ -61,7 +61,7 @@ class Reading:
     within: float
 
     def snp(self) -> float:
-        """Geometric mean over jobs of ideal / actual run time (equation 11); ideal: all tasks at once, beside their input."""
+        """Return the geometric mean over jobs of ideal / actual run time (equation 11); ideal: all tasks at once, input local."""
         sizes = np.cumsum([len(job.seconds) for job in self.jobs])[:-1]
         ideal = np.array([job.seconds.max() for job in self.jobs])
         actual = np.array(

@@ -1,4 +1,4 @@
-"""Placement (Figures 8 and 9): image analysis that wants GPUs, beside a random queue and a hard constraint, with the same slots.
+"""Placement (Figures 8 and 9): image analysis that prefers GPUs, compared with a random queue and a hard constraint, with the same slots.
 
 Chosen beforehand.  K = 1, one task a machine, as the source sets it; 10 of the 20 machines have a GPU.  A task runs for 50 to
 70 s on a GPU.  Without one it takes `SLOWER` times as long: an input, so there are several.  A second of waiting costs as much as

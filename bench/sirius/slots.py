@@ -1,4 +1,4 @@
-"""Schedulers that know slots only: the random queue, and what it shares with Firmament's network."""
+"""Schedulers that know slots only: the random queue, and its common part with Firmament's network."""
 
 from __future__ import annotations
 

@@ -2,9 +2,8 @@
 
 A round is timed from the first mutation to the last changed flow read, Python's calls included; of a peer, all calls that
 the same change takes.  Times are medians over the rounds, each the least of its repetitions; cold solves are the least of
-theirs.  Solvers take turns, and what is counted is the processor's time of the thread (all solve in one): on an idle machine
-that is the time on the clock, and on a busy one it does not charge the longer solves with the work of others.  Every optimum
-is compared.
+theirs.  Solvers take turns.  The clock is the CPU time of the thread (all solve in one): on an idle machine that is the wall
+time, and on a busy one it does not charge the longer solves with the work of others.  Every optimum is compared.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["measure"]
 
 
 def measure(findings: Findings, folder: Path) -> None:
-    """Add rows of each change file on its graph: the stream's round against OR-tools from nothing."""
+    """Add rows of each change file on its graph: the stream's round against OR-tools from scratch."""
     ours: list[float] = []
     theirs: dict[str, list[float]] = {}
     for graph in sorted(folder.glob("graph_*m_*crs_*j.in*")):

@@ -145,8 +145,8 @@ class LemonWarm:
 class SchedWarm:
     """`LemonWarm` on a family of scheduling networks.
 
-    pylmcf's networks cannot gain or lose arcs, so this one holds from the start every task that will ever arrive, with no
-    supply until it does and after it left: the peer is told the future, and a round is a change of supplies and of the
+    The arc set of pylmcf's networks is fixed, so this one holds from the start every task that will ever arrive, without
+    supply before its arrival and after its end.  The peer knows the future, and a round is a change of supplies and of the
     jobs' capacities.
     """
 
