@@ -2,7 +2,7 @@
 
 An experiment has::
 
-    TITLE: str                                                  # one line: what is measured
+    TITLE: str                                                  # the measured quantity, in one line
     def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome
     def plot(outcome: Outcome, folder: Path) -> list[Path]      # imports Matplotlib itself; returns the files written
 
@@ -64,7 +64,7 @@ def run(
     data: Path | None = None,
     keep: Keep = forget,
 ) -> Outcome:
-    """Run an experiment, with the directory of recorded inputs and the keeper of its rows if it asks for them."""
+    """Run an experiment, with the directory of recorded inputs and the keeper of its rows if it has parameters for them."""
     asked = inspect.signature(experiment.run).parameters
     more = {name: value for name, value in {"data": data, "keep": keep}.items() if name in asked}
     outcome: Outcome = experiment.run(quick=quick, seed=seed, say=say, **more)

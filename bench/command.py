@@ -369,7 +369,7 @@ def bench_all(
 
 
 def _facts(rows: Path) -> dict[str, Any]:
-    """Return what a file has of a measurement; nothing if it cannot be read."""
+    """Return the data of a measurement in a file; none if it cannot be read."""
     try:
         found: dict[str, Any] = json.loads(rows.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -378,7 +378,7 @@ def _facts(rows: Path) -> dict[str, Any]:
 
 
 def _whole(rows: Path, quick: bool, seed: int) -> bool:
-    """Return whether a file has all rows of a measurement with these options."""
+    """Return True if a file has all rows of a measurement with these options."""
     found = _facts(rows)
     return bool(found.get("complete")) and found["quick"] == quick and found["seed"] == seed
 

@@ -58,7 +58,7 @@ class Balance:
     machines, tasks : int
         In racks of 40, and in jobs of 20; each machine has 20 CPUs, 64 units of memory and 16 slots.
     demands : sequence of mapping
-        What a job's tasks ask for: one of them, by chance.
+        Requests to draw from: all tasks of a job have the same one.
     capacity : mapping
     slots : int, optional
         Of a machine; without a limit if None.
@@ -155,7 +155,7 @@ def run(
         outcome.notes.append("Quick: a tenth of the size, and 60 rounds instead of 400.  Goals are of the full size.")
     _memory(
         outcome, 12_500 // part, seed, say
-    )  # first: the process has not yet freed what the system does not get back
+    )  # first: until then, the process holds no freed memory that the system does not get back
     _events(outcome, part, rounds, seed, say)
     _full(outcome, part, rounds, seed, say)
     _at_once(outcome, part, seed, say)
@@ -256,7 +256,7 @@ def _at_once(outcome: Outcome, part: int, seed: int, say: Callable[[str], None])
 
 
 def _memory(outcome: Outcome, machines: int, seed: int, say: Callable[[str], None]) -> None:
-    """Measure what running tasks take, what the collector has to look at, and a snapshot."""
+    """Measure the memory of running tasks, the work of the garbage collector, and a snapshot."""
     tasks = 12 * machines
     gc.collect()
     objects, memory = len(gc.get_objects()), _resident()

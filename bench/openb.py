@@ -1,11 +1,11 @@
 """Allocation of an overloaded GPU cluster: the openb trace, one pod at a time and in rounds.
 
 Source: Weng et al., "Beware of Fragmentation" (FGD), USENIX ATC 2023, and the table of its artifact.  Its protocol: all
-pods of the trace, then pods drawn from it until 130 % of the cluster's GPUs are asked for, shuffled; they arrive one by
+pods of the trace, then pods drawn from it until 130 % of the cluster's GPUs are requested, shuffled; they arrive one by
 one and stay; each is placed on arrival or fails; nothing moves.  The figure is the part of all GPUs that is allocated.
 
-Here besides: *rounds* of pods that arrive together, where what its round does not place fails; *patient* rounds, where
-pods that would spoil GPUs wait for a better place until the last round; and everything known at once.
+Added here: *rounds* of pods that arrive together, where a pod fails if its round does not place it; *patient* rounds, where
+pods that would spoil GPUs wait for a better place until the last round; and a run in which all pods are known at once.
 """
 
 from __future__ import annotations

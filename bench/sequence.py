@@ -1,7 +1,7 @@
 """The deployment sequence against plain proportional rounding: shares of users, heartbeat by heartbeat.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster": its tables 1 and 2 recomputed, and
-its two experiments (figures 1 to 4, which it draws without stating figures: users shall get what they own).
+its two experiments (figures 1 to 4, which it draws without stating numbers: users are to get their own shares).
 """
 
 from __future__ import annotations

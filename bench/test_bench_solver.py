@@ -69,7 +69,7 @@ def costs() -> dict[tuple[int, int], list[int]]:
 def test_incremental(
     benchmark: Callable[..., int], solver: str, tasks: int, k: int, costs: dict[tuple[int, int], list[int]]
 ) -> None:
-    """The round as a whole: mutate, solve and read what changed; the arrays of the change are laid out before."""
+    """The round as a whole: mutate, solve and read the changes; the arrays of the change are laid out before."""
     count = WARMUP + (ROUNDS if solver == "flowsched" else 6)
     rounds = Rounds(SchedFamily(10_000, tasks=tasks, seed=1), k, WARMUP + ROUNDS)
     found: list[int] = []

@@ -40,7 +40,7 @@ Runs = Mapping[tuple[Case, str], Run]
 _ORDER = "DRF < FIFO < Capacity < Fair"
 
 _FOR_ORDER = 1.9
-"""The contention at which the source's order comes out where jobs are of one size."""
+"""The contention at which the result has the source's order, with jobs of one size."""
 
 _NOTES = (
     (

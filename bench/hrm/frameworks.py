@@ -218,7 +218,7 @@ class Offers(_Heartbeats):
                 self.launch(_container(task))
 
     def end(self, container: tuple[int, int]) -> None:
-        """Take back what a container held; it is in the next offer."""
+        """Take back the resources of a container; they are in the next offer."""
         self.greedy.apply(TaskCompleted(container, time=self.now))
         if self.ended(container[0]):
             self.greedy.apply(JobRemoved(container[0], time=self.now))

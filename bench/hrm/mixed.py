@@ -91,7 +91,7 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
     if not cpus:
         notes.append("there is one core, and none to stand for a GPU: Figure 12 is left out")
         return []
-    # Detections, word counts, what a byte takes.  All take turns, so that other load of the machine meets each.
+    # Detections, word counts, seconds for a byte.  All take turns, so other load of the machine affects each.
     n = len(cpus)
     counts = [(detections, n, byte) for byte in _DISKS.values() for detections in (0, 1)]
     settings = [(1, 0, 0.0), *counts, (2, 0, 0.0), (3, 0, 0.0)]

@@ -46,7 +46,7 @@ def jobs_of_load(kinds: Sequence[Kind], count: int, part: float, seed: int, bloc
 
 
 def schedulers(seed: int, block: float = BLOCK) -> dict[str, Callable[[], Any]]:
-    """Return makers by name; Sirius and Firmament price bytes alike, and both let a task wait for its data for a while."""
+    """Return makers by name; Sirius and Firmament price bytes alike, and in both a task waits for its data for a while."""
     # As in Firmament's network, a task goes to the rack of its data after half the seconds of a transfer, anywhere after all.
     costs: dict[str, Any] = {
         "placement": (),

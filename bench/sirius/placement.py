@@ -58,7 +58,7 @@ def _measured(count: int, slower: float, seed: int) -> dict[str, tuple[float, fl
 
 
 def measure_placement(outcome: Outcome, seed: int) -> Found:
-    """Add rows to the outcome; return what was measured where a program is three times slower without a GPU."""
+    """Add rows to the outcome; return the measurements of a program that is three times slower without a GPU."""
     found: Found = {"Sirius": {}, "GPU machines only": {}, "random queue": {}}
     for count in (10, 20, 30, 40):
         for slower in SLOWER:

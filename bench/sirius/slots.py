@@ -15,7 +15,7 @@ __all__ = ["RandomPlacement", "Slots"]
 
 
 class Slots:
-    """Free slots of machines, and tasks in the order in which they came; what runs goes on to its end.
+    """Free slots of machines, and tasks in the order in which they came; running tasks are never stopped.
 
     Attributes
     ----------

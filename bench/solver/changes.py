@@ -34,7 +34,7 @@ def measure(findings: Findings, folder: Path) -> None:
             problem = without_lower(_problem(network))
             for peer, solve in peers.cold_peers().items():
                 measured = solve(problem)
-                fixed = int((network.lower() * network.cost()).sum())  # what the lower bounds, sent in advance, cost
+                fixed = int((network.lower() * network.cost()).sum())  # cost of the lower bounds, sent in advance
                 measured.cost += fixed
                 findings.check(f"flowlessly, {change.name}", cost, {peer: measured})
                 theirs.setdefault(peer, []).append(measured.total)

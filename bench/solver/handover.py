@@ -27,13 +27,13 @@ KINDS = ("supplies", "costs", "capacities", "costs and supplies", "arcs", "nodes
 
 @dataclass
 class Drawn:
-    """A network, the ways that its supplies are made of, and how its numbers are drawn."""
+    """A network, the ways that its supplies are made of, and the draws of its numbers."""
 
     tail: Ints
     head: Ints
     cost: Ints
     spare: Ints
-    """Capacity above what all ways together need."""
+    """Capacity above the sum of the ways' amounts."""
     ways: list[list[int]]
     ends: Ints
     """Source and sink by way."""
@@ -74,7 +74,7 @@ class Live:
         self.supply = drawn.supply
 
     def change(self, kind: str, share: float, rng: np.random.Generator) -> Callable[[], None]:
-        """Draw a change of a share of all; return what brings it into the network."""
+        """Draw a change of a share of all; return a function that applies it to the network."""
         drawn, net = self.drawn, self.net
         todo: list[Callable[[], None]] = []
         if "supplies" in kind:
@@ -467,7 +467,7 @@ def rows(
 
 
 def measure(findings: Findings, seed: int, size: int, shares: tuple[float, ...], repeats: int) -> None:
-    """Add a row for each family: what a warm solve takes, in cold solves; and the worst of all."""
+    """Add a row for each family: the time of a warm solve in cold solves; and the worst of all."""
     worst: dict[str, float] = {}
     for family in FAMILIES:
         ratios, slowest = [], ("", 0.0)

@@ -30,7 +30,7 @@ _SIZE = re.compile(r"(?P<machines>[\d,]+) x 4, 97 % load, k = 1$")
 
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
-    """Draw what the rows hold.
+    """Draw the rows.
 
     Parameters
     ----------

@@ -358,7 +358,7 @@ class _Session:
             stop.cancel()
 
     def _give_up(self, driver: Driver) -> None:
-        """Cancel what is left of a gang of which a task has failed."""
+        """Cancel the remaining tasks of a gang of which a task has failed."""
         for job in self._jobs.jobs:
             if job.submitted.gang is not None and any(self.ends.get(task) for task in job.commands):
                 for task in job.commands:

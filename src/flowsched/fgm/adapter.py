@@ -157,7 +157,7 @@ class FineGrained(Durable[StageEngine]):
             else:
                 self.journal.adapter_call(("learn", most), lambda: self.engine.learn(most))
 
-    # -- what it knows ------------------------------------------------------------------------------------------
+    # -- knowledge ----------------------------------------------------------------------------------------------
 
     @property
     def scheduler(self) -> Plans:
@@ -166,7 +166,7 @@ class FineGrained(Durable[StageEngine]):
 
     @property
     def estimator(self) -> DemandEstimator:
-        """The estimator, which learns what tasks of a kind need."""
+        """The estimator, which learns the needs of tasks of a kind."""
         return self.engine.estimator
 
     @property

@@ -2,8 +2,8 @@
 
 ::
 
-    events, samples -> StageEngine --+-> learner (between rounds)           -> what tasks of a class need, by stages
-                           |         +-> forecast (when something happens)  -> what each machine has left, by stages
+    events, samples -> StageEngine --+-> learner (between rounds)           -> needs of the tasks of a class, by stages
+                           |         +-> forecast (at every event)          -> free amounts of each machine, by stages
                            v
                     engine of the scheduler, by the fit rule of its cluster (`StageRule`)
 """
@@ -113,7 +113,7 @@ class StageEngine:
         return self.inner.state()
 
     def replace_state(self, state: State, cached: bool = False) -> None:
-        """Go on from another state; the estimator stays the same object, and knows what that state's did."""
+        """Go on from another state; the estimator stays the same object, and takes over the knowledge of that state's."""
         self.inner.replace_state(state, cached)
         rule = state.cluster.inventory.rule
         assert isinstance(rule, StageRule)
@@ -121,7 +121,7 @@ class StageEngine:
         self.adapter.warm_state = vars(rule.learner.estimator)
         rule.learner.estimator = self.estimator
 
-    # -- what costs and shares go by ----------------------------------------------------------------------------
+    # -- data for costs and shares ------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -142,7 +142,7 @@ class StageEngine:
         """Groups of gangs that fell short, which are not tried again before something changes."""
         return self.inner.left_out
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
         """Apply events in their order, and learn from samples among them; return the runs that they ended."""
@@ -183,9 +183,9 @@ class StageEngine:
         return self._evictions.add_to(round), late
 
     def fail_round(self, now: float) -> None:
-        """Become what the engine is after a round that raised an exception."""
+        """Put the engine into its state after a round that raised an exception."""
         turn = self.cluster.turn
-        with suppress(Exception):  # what it looked at before it failed is known from a round that need not fail
+        with suppress(Exception):  # this round may not fail, but looks at everything that the failed one looked at
             self.decide(now, None)
         self.cluster.forget_tries(turn)
         self.inner.fail_round(now)

@@ -113,7 +113,7 @@ MOST_POINTS = 100_000
 
 
 class DemandEstimator:
-    """Learns what tasks of each kind need.
+    """Learns the needs of the tasks of each kind.
 
     `observe` only queues; the estimates change in `update`, which the caller runs while no decision waits for it.
 
@@ -129,7 +129,7 @@ class DemandEstimator:
         Number of tasks that must have been seen before a profile is given.
     safety : mapping of str to float
         By resource, the number of mean deviations that are added to the mean; for resources that must not run short
-        (memory).  FGM itself lets its estimates be exceeded and then adjusts the level of the machine.
+        (memory).  FGM itself accepts that tasks exceed their estimates, and then adjusts the level of the machine.
     tolerance : float
         Kinds ``(..., size)`` whose last part, a number, differs by less than about this fraction are one.
     kinds : int
@@ -288,7 +288,7 @@ class DemandEstimator:
         return list(changed)
 
     def profile(self, kind: Hashable | None, together: ArrayLike = 1) -> Profile | None:
-        """Return what a task of this kind needs; None where too few were seen (it is then matched by its request).
+        """Return the needs of a task of this kind; None if too few were seen (it is then matched by its request).
 
         Parameters
         ----------

@@ -2,7 +2,7 @@
 
 A task's *state* is its present stage and the work left in that, at the time of its machine's row.  Before anything
 happens to a machine, its states are advanced along the predicted course (`Forecast.advance`); afterwards they are
-recomputed for the tasks that run then (`Forecast.settle`).  What a round tries out and takes back leaves states alone:
+recomputed for the tasks that run then (`Forecast.settle`).  Trials of a round that are undone leave states alone:
 `Forecast.refresh` and `Forecast.plan` read the tasks that the cluster holds at that moment, and write timelines only.
 
 States are arrays by task, timelines by machine, and every call is one for many machines.
@@ -77,7 +77,7 @@ class Forecast:
     cluster : Cluster
     timelines : Timelines
     source : Source
-        Estimates what classes need.
+        Estimates the needs of classes.
 
     Attributes
     ----------
@@ -319,7 +319,7 @@ class Forecast:
         deadlines = (_deadline(group.job.job.deadline) for group in self.cluster.waiting.get(cls, ()))
         return min((deadline for deadline in deadlines if deadline >= least), default=np.inf)
 
-    # -- what has become known ----------------------------------------------------------------------------------
+    # -- corrections --------------------------------------------------------------------------------------------
 
     def degraded(self, row: int, now: float, factor: float) -> bool:
         """True if a task there has run `factor` times as long as it was predicted to."""
@@ -330,7 +330,7 @@ class Forecast:
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
     ) -> tuple[list[TaskClass], list[int]]:
-        """Estimate again what these kinds need; return the classes concerned, and the rows that it changes.
+        """Estimate the needs of these kinds again; return the classes concerned, and the rows that it changes.
 
         Running tasks keep their predictions, unless only their request was known.
         """

@@ -156,7 +156,7 @@ class Catalog:
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
     ) -> tuple[list[TaskClass], dict[int, Needs]]:
-        """Estimate again what these kinds need.
+        """Estimate the needs of these kinds again.
 
         Returns
         -------

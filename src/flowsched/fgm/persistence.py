@@ -125,7 +125,7 @@ class StageAdapter:
         return cluster
 
     def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
-        """Yield what was learnt; see `flowsched.fgm.export`."""
+        """Yield the learnt data as lines; see `flowsched.fgm.export`."""
         return told(self._engine.rule, classes)
 
     def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:

@@ -136,7 +136,7 @@ class StageRule:
                     self._wait(row)
 
     def look_at_due(self, now: float) -> None:
-        """Look again at machines where time alone may let more tasks start; see `Forecast.due`."""
+        """Look again at machines where more tasks may start because time has passed; see `Forecast.due`."""
         self.grow()
         forecast, inventory = self.forecast, self._cluster.inventory
         rows = np.flatnonzero(forecast.due <= now + SOON)
@@ -326,7 +326,7 @@ class StageRule:
         return self.forecast.plan(row, self.now, record, stages, count, without)
 
     def _seem_to_fit(self, row: int, class_id: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
-        """Return `room` for one pair, or what it would be without some tasks."""
+        """Return `room` for one pair, or its value without some tasks."""
         one, rows = np.array([class_id]), np.array([row])
         if not without:
             if level < _FINE or self._idle or row in self._refused:

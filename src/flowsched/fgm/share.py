@@ -61,7 +61,7 @@ class StageShare:
         most[len(amounts) :] = 1.0
         if claims.most is not None:
             np.minimum(most, claims.most, out=most)
-        # A provider that does not look at resources goes by the number of tasks.
+        # A provider that does not look at resources uses the number of tasks.
         units = int(claims.running.sum()) + max(1, int(count))
         return self.share(replace(claims, units=units, most=most))
 
@@ -78,7 +78,7 @@ class StageShare:
         offers = self._fine.offers(classes)
         open_ = offers[:, offers.any(axis=0)]
         fit = open_[:, :: -(-open_.shape[1] // SAMPLE) or 1].astype(np.float64)
-        # A machine takes those classes that fit there, each in proportion to how many wait: n of all with
+        # A machine takes the classes that fit there, each in proportion to its number of waiting tasks: n in all, with
         # sum of part_c n / fit_c = 1.
         part = (fit > 0) * waiting[:, None]
         part /= np.maximum(part.sum(axis=0), 1e-12)

@@ -1,4 +1,4 @@
-"""Timelines of machines: what is left from now on, stage by stage; and tasks whose stages fit into them.
+"""Timelines of machines: free amounts from now on, stage by stage; and tasks whose stages fit into them.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
@@ -112,7 +112,7 @@ class Timeline:
 
 
 def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention: float = 0.0) -> bool:
-    """Match a task with a machine (Algorithm 2): True if each of its stages, starting now, finds what it needs.
+    """Match a task with a machine (Algorithm 2): True if each of its stages, starting now, finds the amounts it needs.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class Timelines:
     ) -> tuple[Ints, NDArray[np.int8]]:
         """Count the tasks of each class that fit on each machine from now on; where none does, find the short resource.
 
-        Without `compressed` they fit only into what is available.
+        Without `compressed` they fit only into the available amounts.
 
         Returns
         -------

@@ -145,7 +145,7 @@ def _take(values: NDArray[np.float64], bits: int) -> Int64Array:
 
 
 def _finer(most: int, bound: int) -> int:
-    """Return by how many bits numbers of at most `bound` may grow so as to stay below `most`."""
+    """Return the number of bits by which numbers of at most `bound` may grow and stay below `most`."""
     return max(most // (bound + 1), 2).bit_length() - 1
 
 

@@ -143,7 +143,7 @@ def explained(
     columns : tail, head (node ids), capacity, lower
         Of the arcs.
     names : mapping
-        What the message calls nodes, by id; the others go by their ids.
+        Names of nodes in the message, by id; other nodes appear by id.
     time_limit : float
         Seconds; negative for none.
     """

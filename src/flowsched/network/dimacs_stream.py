@@ -166,8 +166,8 @@ class IncrementalSession:
         Raises
         ------
         DimacsError
-            A malformed record; the message and the attribute ``line`` give its line.  The session is over: what a
-            broken stream means cannot be guessed.
+            A malformed record; the message and the attribute ``line`` give its line.  The session is over: the meaning of
+            a broken stream cannot be guessed.
         InfeasibleError
             No flow meets the supplies of the round; ``cut`` is by the stream's numbers of nodes, from 1 at index 0.
         UnboundedError, CostRangeError, TimeLimitError
@@ -411,7 +411,7 @@ class LiveProblem:
         self.typed = False  # True once a node came with a type
         self.sink: int | None = None
         self._balanced = False  # True while no record of this round sets the sink's supply
-        self._drift = 0  # what this round's supplies, the sink's apart, have changed in sum
+        self._drift = 0  # sum of this round's changes of supplies, without the sink's
         self._free: list[int] = []  # heap of removed numbers below _next; some may be taken again
         self._freed: set[int] = set()  # the same: a number that comes and goes is there once
         self._next = 1  # all numbers below are taken, or were

@@ -35,8 +35,9 @@ Change = tuple[ArrayLike, ArrayLike]
 class FlowNetwork:
     """A min-cost flow network that is kept alive, mutated in place and re-optimised from its last optimum.
 
-    Node and arc ids are dense integers from 0 and stay as they are under every mutation; the id of something removed is
-    given to the next thing added.  A mutation costs what it touches; `solve` costs what the changes reach, not what exists.
+    Node and arc ids are dense integers from 0 and stay as they are under every mutation; the id of a removed node or arc is
+    given to the next one added.  The time of a mutation is proportional to its size; that of `solve` depends on the part of
+    the network that the changes reach, not on its size.
     Every method that takes ids takes arrays of them: batch the calls.  A single id counts as an array of one; an array of bool chooses among all
     ids, in the order of `nodes` or `arcs`.  Values are arrays as long as the ids, or one value for all.  A method that raises, for bad input or anything else, has changed nothing.
 
@@ -348,7 +349,7 @@ class FlowNetwork:
         Parameters
         ----------
         supply, capacity, lower, cost : (ids, values), optional
-            Changes made in the copy, to ask what would be: ``net.copy(cost=(arc, 9)).solve().cost``.
+            Changes made in the copy, for what-if questions: ``net.copy(cost=(arc, 9)).solve().cost``.
         """
         other = type(self).__new__(type(self))
         other.__setstate__(self.__getstate__())
@@ -371,7 +372,7 @@ class FlowNetwork:
         Raises
         ------
         InputError
-            Not the state of a network: names what is wrong with it.  Every word is checked before it is used: kinds and lengths, ids, free
+            Not the state of a network: the message names the defect.  Every word is checked before it is used: kinds and lengths, ids, free
             ids, adjacency, bounds, balances, that the potentials fit the flow, and the same for the kept basis.
         """
         network = cls.__new__(cls)
@@ -500,7 +501,7 @@ class FlowNetwork:
         """Memory of the kernel's arrays."""
         return self._core.nbytes()
 
-    # -- what follows from them ------------------------------------------------------------------------------
+    # -- derived values --------------------------------------------------------------------------------------
 
     def certify(self) -> None:
         """Prove that the last solution is optimal for the present data.
@@ -565,7 +566,7 @@ class FlowNetwork:
         -------
         dict of str to int or ndarray
             Flat: Python integers of up to 64 bits, and vectors of int64 or int32 of the caller's own.  The names and their meaning are in
-            `flowsched.network.state`; ``form`` is the number of that format.  What partial solves have hidden in the network is left out.
+            `flowsched.network.state`; ``form`` is the number of that format.  The hidden node and arcs of partial solves are left out.
         """
         hidden = None if self._slack is None else self._slack.hidden()
         state = self._core.dump()

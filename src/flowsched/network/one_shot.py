@@ -204,13 +204,13 @@ def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
 # and cost, they are joined *in parallel*, and their ends may then have one arc in and one out.  So a machine with its cores
 # and threads shrinks to an arc, instead of many potentials that a pivot would move.
 #
-# The joins are undone in reverse.  In series both arcs carry what the joined one does; its reduced cost goes to the
+# The joins are undone in reverse.  In series both arcs get the flow of the joined one; its reduced cost goes to the
 # narrower one, which is full if the joined one is, and the other one gets 0.  In parallel one arc is filled before the
 # other.  So an optimum stays one, and the gap of any flow stays as it is.
 
 
 def _solve_joined(simplex: _ns.Simplex, lower: Int64Array, time_limit: float, bulk: int) -> tuple[int, Any, Any, Any]:
-    """Solve what `_ns.solve` has left to its caller (JOINED), and return what it returns; only flows and potentials."""
+    """Solve a problem that `_ns.solve` has left to its caller (JOINED), with the same result; only flows and potentials."""
     joined, slots, rooms, supplies, flow, potential = simplex.joined()
     nodes, arcs = supplies != INF, np.flatnonzero(joined == -1)
     number, left = np.cumsum(nodes, dtype=np.int32) - 1, slots[arcs]

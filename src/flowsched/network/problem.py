@@ -144,7 +144,7 @@ class FlowProblem:
         Parameters
         ----------
         names : iterable of hashable, optional
-            What the nodes are called; their numbers by default.
+            Names of the nodes; their numbers by default.
         lower : str, optional
             Attribute for the lower bounds.  NetworkX knows none, so it is an error if there are some and this is not given.
 
@@ -441,7 +441,7 @@ def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Arra
     Raises
     ------
     InputError
-        A cost is not finite, or was not written with 15 decimals or fewer: say to how many it may be rounded.
+        A cost is not finite, or was not written with 15 decimals or fewer: pass the number of decimals to round to.
     CostRangeError
         A scaled cost does not fit in 64 bits: round to fewer decimals.
 

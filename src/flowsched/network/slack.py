@@ -91,7 +91,7 @@ class Slack:
         self._stale: set[int] = set()  # nodes whose supply may differ from `_known`
         self._whole = False
 
-    # -- what the caller does; the changes are called as those of the kernel -------------------------------------------
+    # -- calls of the owner; the changes have the names of the kernel's ------------------------------------------------
 
     def add_nodes(self, supply: Int64Array) -> Int64Array:
         """Add nodes; return their ids."""
@@ -128,7 +128,7 @@ class Slack:
         self._apply("remove_nodes", nodes)
 
     def _apply(self, change: str, *given: Int64Array) -> Any:
-        """Make a change of the network by the kernel's method of this name; return what that returns."""
+        """Make a change of the network by the kernel's method of this name; return its result."""
         with self._guard:
             call = getattr(self._core, change)
             if not self._whole:
@@ -152,7 +152,7 @@ class Slack:
             return made
 
     def solve(self, algorithm: int, time_limit: float) -> tuple[int, Int64Array, dict[str, Any], Int64Array]:
-        """Ship the most at the least cost: return cost, changed arcs, stats, and by node what is not shipped."""
+        """Ship the most at the least cost; return cost, changed arcs, stats, and the unshipped amounts by node."""
         with self._guard:
             start = perf_counter()
             self._update()
@@ -311,7 +311,7 @@ class Slack:
         self._known[nodes] = supply
 
     def _note(self, change: str, given: tuple[Int64Array, ...], made: Any) -> None:
-        """Take note of a change that was made; `_update` sends what follows from it."""
+        """Record a change that was made; `_update` sends its consequences."""
         if change in ("set_cost", "add_arcs") and len(given[0]):
             costs = given[1 if change == "set_cost" else 3]
             self._dearest = max(self._dearest, int(costs.max()), -int(costs.min()))
@@ -333,7 +333,7 @@ class Slack:
         self._stale.difference_update(nodes.tolist())
 
     def _read(self, cost: int, changed: Int64Array) -> tuple[int, Int64Array, Int64Array]:
-        """Return cost and changed arcs of a solution without the slack's part, and by node what is not shipped."""
+        """Return cost and changed arcs of a solution without the slack's part, and the unshipped amounts by node."""
         hidden = self._hides(changed)
         owners = np.unique(self._owner[changed[hidden]])
         if len(owners):

@@ -12,7 +12,7 @@ its tail and from its head.
 ``potential``          by node
 ``hint``               by node: where in its adjacency the next walk begins
 ``adjacent``           half-arcs, node by node
-``degree``             by node: how many of them are its own; -1 where the id is free
+``degree``             by node: number of its own half-arcs; -1 where the id is free
 ``free_nodes``         free ids, in the order in which they will be given
 ``active``             nodes in the order in which solving looks for an excess: all that have one, and maybe others
 ``capacity``           by arc; 2**62 for unlimited
@@ -42,7 +42,7 @@ its tail and from its head.
 ``basis_name``         the basis has an order of nodes of its own: our node by its node; by its nodes go the next five, its root is n
 ``basis_parent``       in the tree
 ``basis_next``         preorder of the tree, circular, root included
-``basis_tree``         the half-arc that leads to the parent; -1 if artificial: then it carries what the arcs leave over, or lack, at the node
+``basis_tree``         the half-arc that leads to the parent; -1 if artificial: then it carries the surplus or deficit of the arcs at the node
 ``basis_potential``    that of the root is 0
 ``basis_slot``         half-arcs outside the tree, in the order in which they are priced, even at the lower bound, odd at the capacity; -1 where there is none
 ``basis_spare``        slots without one, in the order in which they will be used

@@ -131,7 +131,7 @@ class AuditInventory:
         return state.machine if state else None
 
     def state(self, machine: Hashable) -> MachineState | None:
-        """Return what is free on a machine, None if it is not up; it is only to be read."""
+        """Return the free amounts of a machine, None if it is not up; the result is read-only."""
         return self._machines.get(machine)
 
     def changed(self) -> list[Hashable]:

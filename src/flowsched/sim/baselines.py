@@ -93,7 +93,7 @@ class Room:
         self.load = self._load(self.rows)
 
     def of(self, cls: TaskClass) -> Ints:
-        """Return how many more tasks of a class each machine can take, shape (machines,)."""
+        """Return the number of further tasks of a class that each machine can take, shape (machines,)."""
         line: Ints = self.fits[self._line[cls]]
         return line
 
@@ -153,7 +153,7 @@ def first(room: Room, cls: TaskClass, columns: Ints) -> Floats:
 
 
 def lacking(job: JobRecord) -> int:
-    """Return how many tasks of a job must start together: 1, or those that its gang lacks."""
+    """Return the number of tasks of a job that must start together: 1, or the number that its gang lacks."""
     return max(job.lacks, 1)
 
 
@@ -267,7 +267,7 @@ class Greedy:
     def _start(self, tasks: list[TaskRecord], plan: Plan, room: Room, most: Ints | None = None) -> bool:
         """Start tasks together, or none of them and return False.
 
-        `most` bounds how many start on each machine, shape (machines,).
+        `most` bounds the number of starts on each machine, shape (machines,).
         """
         for cls, count in Counter(task.group.cls for task in tasks).items() if len(tasks) > 1 else ():
             if (room.of(cls) if most is None else np.minimum(room.of(cls), most)).sum() < count:
@@ -334,10 +334,10 @@ class Greedy:
 
 
 class DelayScheduling:
-    """How long a job waits for a machine with its data (`Task.data`), and then for one in such a machine's rack.
+    """Delay scheduling: a job waits for a machine with its data (`Task.data`), then for one in such a machine's rack.
 
-    Algorithm 1 of FGM asks for it before it matches a task with a machine.  Source: Zaharia et al., "Delay Scheduling",
-    EuroSys 2010, algorithm 2: a job's wait begins when it is first passed over, and again when it starts a task on a
+    Algorithm 1 of FGM requires it before it matches a task with a machine.  Source: Zaharia et al., "Delay Scheduling",
+    EuroSys 2010, algorithm 2.  A job's wait begins when it is first passed over, and again when it starts a task on a
     machine with its data.
 
     Parameters
@@ -456,7 +456,7 @@ def _typical(tasks: Iterable[Task], resources: Resources) -> list[tuple[Task, fl
 
 
 def _frequency(task: Task, times: float, resources: Resources) -> tuple[Any, ...]:
-    """Return how frequent a kind is, then CPUs (or all but GPUs), the share of each GPU, how many, and which models."""
+    """Return a kind's frequency, CPUs (or all resources but GPUs), share of each GPU, number of GPUs, and models."""
     demand = dict(task.demand)  # type: ignore[arg-type]
     gpus = demand.pop(resources.device or "", 0.0)
     return times, *demand.values(), min(gpus, 1.0), gpus, "|".join(map(str, task.constraints.get(GPU_MODEL, ())))

@@ -73,7 +73,7 @@ class Outcome:
     figures : mapping of str to float
         By `MEASURES`; nan where there is none.
     waiting : tuple of sequence of float
-        Times, and how many tasks waited: the most since the time before.
+        Times, and the largest number of waiting tasks since the time before.
     waits : sequence of float
         Quantiles of the waits at equal steps from 0 to 1, infinite from those on that never started.
     """
@@ -313,7 +313,7 @@ def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
 
 
 def _thinned(metrics: Metrics) -> tuple[list[float], list[float]]:
-    """Return how many tasks waited over time, the most in each of equal steps."""
+    """Return the number of waiting tasks over time: the largest in each of equal steps."""
     time, waiting = metrics.series["time"], metrics.series["waiting"]
     if not len(time) or time[-1] <= time[0]:
         return [], []

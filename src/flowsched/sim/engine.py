@@ -201,7 +201,7 @@ class Simulation:
         Raises
         ------
         AuditError
-            The scheduler put a machine, a GPU or a slot above its capacity, or let a task wait without a reason.
+            The scheduler overcommitted a machine, a GPU or a slot, or gave no reason for a waiting task.
         InputError
             `until` is negative, or the simulation has run before.
         """
@@ -221,7 +221,7 @@ class Simulation:
         return self.metrics()
 
     def start(self) -> None:
-        """Add the machines, and let tasks arrive from now on; `run` and `step` do that if it was not done."""
+        """Add the machines, and begin the arrivals; `run` and `step` call it if the caller has not."""
         if math.isnan(self._end):
             self._end = self._clock.now
             self._world.open()

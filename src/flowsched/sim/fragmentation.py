@@ -1,15 +1,15 @@
-"""Fragmentation: what is free, and yet of no use to a task drawn from the workload.
+"""Fragmentation: free amounts that are of no use to a task drawn from the workload.
 
 The measure is that of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3, as their simulator has it
 (there a task fits by CPUs and GPUs alone).  On a machine it is::
 
     F = sum over kinds m of tasks of p_m * F(m)                 p_m: part of the workload's tasks that are of kind m
 
-    F(m) = all free GPUs                                        if a task of kind m does not fit there, or asks for no GPU
-         = what is free on GPUs with less free than m asks of one    otherwise
+    F(m) = all free GPUs                                        if a task of kind m does not fit there, or needs no GPU
+         = the free part of GPUs that have less than m needs of one    otherwise
 
-A task fits if all resources, slots, labels and taints let it start.  Of a cluster without GPUs, or whose tasks ask for
-none, the same is measured of the resource of which the tasks ask the largest part; then a task that fits loses nothing.
+A task fits if all resources, slots, labels and taints permit it to start.  Without GPUs in the cluster, or in all requests,
+the resource with the largest requested fraction is measured the same way; then a task that fits loses nothing.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class _Kinds:
         return row
 
     def lost(self, states: list[MachineState]) -> list[float]:
-        """Return what is fragmented on machines in these states."""
+        """Return the fragmented amount on machines in these states."""
         found: list[float] = []
         for start in range(0, len(states), _BLOCK):
             found += self._block(states[start : start + _BLOCK]).tolist()

@@ -1,4 +1,4 @@
-"""Gavel's max-min fairness: time fractions of jobs on types of accelerators, and a scheduler that goes by them.
+"""Gavel's max-min fairness: time fractions of jobs on types of accelerators, and a scheduler that follows them.
 
 Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads", OSDI 2020, section 4.1
 (the objective) and 4.3 (water filling).
@@ -158,7 +158,7 @@ class Gavel(Greedy):
         super()._place(plan, room)
 
     def _lacking(self, room: Room, types: list[str]) -> dict[TaskClass, Floats]:
-        """Return how many tasks of each class its allocation has on each type, less those that run there."""
+        """Return the number of tasks of each class by its allocation on each type, less those that run there."""
         inventory, device = self.cluster.inventory, self.cluster.resources.device_index
         devices = inventory.capacity[room.rows, device] / MICRO if device >= 0 else np.zeros(len(room.rows))
         if not devices.any():

@@ -31,7 +31,7 @@ _MANY = 2**40
 
 
 class _Unit:
-    """Tasks that start together, the longest of their estimated run times, and how many there are of each class."""
+    """Tasks that start together, the longest of their estimated run times, and their number by class."""
 
     __slots__ = ("duration", "tasks")
 
@@ -51,7 +51,7 @@ class _Unit:
 class Queue(Greedy):
     """First come, first served: the first unit that finds no room keeps all later ones from starting.
 
-    Backfilling lets later ones start where they delay no earlier one that has a reservation, by the estimates:
+    With backfilling, later units start where, by the estimates, they delay no earlier one that has a reservation:
 
     * ``"easy"``: the first unit without room has one (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995).  It gets the
       first machines that will have room for it.  Others start there only if they end in time, or fit next to it.
@@ -162,7 +162,7 @@ class Queue(Greedy):
 
 
 def _line(cluster: Cluster) -> list[_Unit]:
-    """Return what waits, in the order in which it began to; a gang that lacks tasks is left out."""
+    """Return the waiting units, in the order in which they began to wait; a gang that lacks tasks is left out."""
     single: list[TaskRecord] = []
     jobs: dict[JobRecord, None] = {}
     for members in cluster.waiting.values():

@@ -35,8 +35,8 @@ class NetworkModel:
     """Bandwidth of the links of a cluster, over which tasks read their input before they work.
 
     A task that starts reads the parts of `Task.data` that its machine does not hold, all at once, each from the machine
-    that holds it.  What lies on a machine that is not there comes from outside, through the core.  Transfers share each
-    link max-min fairly.  A task that is stopped gives its share back, and reads again when it starts again.
+    that holds it.  Data of a machine that is not there come from outside, through the core.  Transfers share each link
+    max-min fairly.  A task that is stopped releases its share, and reads again when it starts again.
 
     Parameters
     ----------
@@ -105,13 +105,13 @@ class NetworkModel:
 
 
 def same_rack(source: Machine | None, to: Machine) -> bool:
-    """Return whether two machines are in one rack; a machine of no rack is a rack of its own."""
+    """Return True if two machines are in one rack; a machine of no rack is a rack of its own."""
     return source is not None and source.rack is not None and source.rack == to.rack
 
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One direction of a link, and the transfers over it; what is `free` for the `open_` ones is of the filling alone."""
+    """One direction of a link, and the transfers over it; `free` and `open_` belong to the progressive filling only."""
 
     name: tuple[str, Hashable]
     bandwidth: float

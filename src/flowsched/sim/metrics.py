@@ -114,9 +114,9 @@ class Metrics:
         Load that the workload asked for, by resource.
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
-        ``machine_failures``, ``task_failures`` (for want of a resource, with an `Execution`), ``lost_seconds`` (work that
-        preemptions, migrations and failures threw away), ``data_read`` (input that tasks have read, `Task.data`, again
-        at every start), ``data_on_machine`` and ``data_in_rack`` (of it what lay on the task's machine, and on others in its
+        ``machine_failures``, ``task_failures`` (a resource was short, with an `Execution`), ``lost_seconds`` (work that was
+        lost to preemptions, migrations and failures), ``data_read`` (input that tasks have read, `Task.data`, again at every
+        start), ``data_on_machine`` and ``data_in_rack`` (the parts of it from the task's machine, and from others in its
         rack).
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.

@@ -47,7 +47,7 @@ class Shares:
             self._add(group, tasks)
 
     def _count(self) -> None:
-        """Count what runs, once."""
+        """Count the running tasks, once."""
         if not self._counted:
             self._counted = True
             for job in self._cluster.jobs.values():

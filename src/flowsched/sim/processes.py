@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from flowsched.exceptions import FlowschedError
 
 _PAUSE = 0.1
-"""Seconds between two questions whether to stop."""
+"""Seconds between two calls of `stopped`."""
 
 _TRIES = 3
-"""Of a job whose process ends by itself."""
+"""Largest number of tries of a job whose process ends by itself."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -43,7 +43,7 @@ def each_in_a_process(
     Raises
     ------
     Exception
-        What `run` raises, if it is a `FlowschedError` or `ImportError`; others become RuntimeError.
+        An exception of `run`, if it is a `FlowschedError` or `ImportError`; others become RuntimeError.
     ChildProcessError
         Processes ended by themselves at each of `_TRIES` tries of a job; all other jobs are done by then.
     """

@@ -69,7 +69,7 @@ def synthetic(
         One of `SYNTHETIC`:
 
         ``"demo"``
-            What `flowsched simulate` runs by default.  Three users share racks of four machines with 8 GPUs each.  Jobs arrive
+            The default of `flowsched simulate`.  Three users share racks of four machines with 8 GPUs each.  Jobs arrive
             uniformly, for times that are uniform: of ``product`` (priority 0), one or two tasks of a GPU for 4 to 15 minutes; of
             ``research`` (1), gangs of 2 to 4 tasks of four GPUs for 25 to 80 minutes; of ``students`` (2), 6 to 16 tasks of a
             GPU for 8 to 40 minutes.  The second half of ``product`` comes in a burst.  The second rack fails, and comes back.
@@ -86,8 +86,8 @@ def synthetic(
         ``"hrm"``
             The burst of HRM: jobs of 40 containers of 3 cores all arrive at time 0 and run for 5 to 25 s, uniformly.
     tasks : int, optional
-        How many tasks there are, or a job fewer than would be more; 3,000, 7,200 of ``"hrm"`` and
-        about 700 of ``"demo"`` are the defaults.
+        Upper bound of the number of tasks, reached up to one job; 3,000, 7,200 for ``"hrm"`` and about 700 for ``"demo"`` are
+        the defaults.
     load : float, optional
         Expected demand as a fraction of the machines; it sets how fast tasks arrive.  0.9 is the default, 1.05 of ``"demo"``;
         ``"hrm"`` has none.

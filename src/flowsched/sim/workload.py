@@ -133,7 +133,7 @@ class Arrival:
     job : JobSubmitted
         The job and the tasks that arrive now.  A job that has arrived before gets them as further tasks.
     durations : sequence of float
-        How long each of ``job.tasks`` runs once it has started; ``math.inf`` for one that never ends.
+        Run time of each of ``job.tasks`` in seconds; ``math.inf`` for one that never ends.
     """
 
     time: float
@@ -372,9 +372,9 @@ class Trace(Workload):
     Parameters
     ----------
     different_machine : frozenset
-        Jobs of which the trace says that no two tasks may share a machine (Google 2011); recorded, not enforced.
+        Jobs whose tasks may not share a machine by the trace (Google 2011); recorded, not enforced.
     notes : sequence of str
-        What had to be assumed where the trace is silent, with counts.
+        Assumptions where the trace states nothing, with counts.
     """
 
     different_machine: frozenset[Hashable] = frozenset()

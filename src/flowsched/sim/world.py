@@ -302,7 +302,7 @@ class World:
             self.clock.after(task.left / pace, (task, task.attempt), self._end)
 
     def _pace(self, task: TaskState) -> float:
-        """Return by how much faster than its duration says a task runs on its machine."""
+        """Return the ratio of a task's duration to its run time on its machine."""
         machine = self.inventory.machine(task.machine)
         model = None if machine is None else machine.labels.get(GPU_MODEL)
         times = self._workload.run_times[task.id]
@@ -371,7 +371,7 @@ class World:
             self._happened()
 
     def task_table(self, end: float) -> dict[str, list[Any]]:
-        """Return a row per task that has arrived, by columns; what waits has waited until `end`."""
+        """Return a row per task that has arrived, by columns; waiting tasks are counted as waiting until `end`."""
         states = list(self.tasks.values())
         read = [self.inputs.read(task.id, end) for task in states]
         return {

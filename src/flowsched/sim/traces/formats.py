@@ -103,11 +103,11 @@ class TraceFormat:
     Parameters
     ----------
     name : str
-        What the `format` of `load_trace` calls it.
+        Name of the format, as in the `format` of `load_trace`.
     title : str
-        What messages call it.
+        Name in messages.
     recognises : callable
-        True for a `TraceSource` that looks like one of this format; it goes by contents, not by names of files.
+        True for a `TraceSource` that looks like one of this format, by contents, not by names of files.
     read : callable
         Returns the `Trace` of a `TraceSource`, given the `TraceOptions`.
     variants : sequence of str or None
