@@ -197,7 +197,7 @@ _TRACES = {
         "with machine_events and task_events of https://github.com/google/cluster-data (ClusterData2011_2)",
     ),
 }  # fmt: skip
-"""By name of the trace, its folder, and where it can be had."""
+"""By name of the trace, its folder, and its source."""
 
 _MACHINES = 75
 """About as many machines of a trace are kept."""

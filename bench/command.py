@@ -95,7 +95,7 @@ _MORE = {
 
 
 class _Experiments(endings.Group):
-    """The group whose error on an unknown name lists those that there are."""
+    """The group whose error on an unknown name lists the known names."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -238,7 +238,7 @@ def _run(
 def _finish(
     experiment: ModuleType, facts: dict[str, Any], outcome: Outcome, outputs: _Outputs, console: endings.Words
 ) -> None:
-    """Write the files that are asked for, then print the rows."""
+    """Write the requested files, then print the rows."""
     if hasattr(experiment, "versions"):
         facts["environment"]["peers"] |= experiment.versions()
     if outputs.json_file is not None:

@@ -118,7 +118,7 @@ class _Run:
 def run(
     *, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path | None = None, keep: Keep = forget
 ) -> Outcome:
-    """Measure every variant of the trace that is there, in all settings, with three seeds; without it, the bundled model.
+    """Measure every available variant of the trace, in all settings, with three seeds; without it, the bundled model.
 
     Runs go side by side in processes, as many as there are cores.
 
@@ -174,7 +174,7 @@ def run(
 
 
 def _workloads(data: Path | None, notes: list[str]) -> dict[str, Callable[[], Workload]]:
-    """Return how to get the machines and pods of each variant: from the trace's files, or from the bundled model."""
+    """Return a loader of the machines and pods of each variant: from the trace's files, or from the bundled model."""
     if data is not None:
         folder = data / _NAME
         return {variant: partial(load_trace, folder, variant=variant) for variant in _variants(folder)}

@@ -120,7 +120,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
 def _simulated(
     outcome: FgmOutcome, cases: Iterable[Case], schedulers: Iterable[str], seed: int, say: Callable[[str], None]
 ) -> dict[tuple[Case, str], Run]:
-    """Run all cases under these schedulers, as many at a time as there are processors."""
+    """Run all cases under these schedulers, one process for each processor."""
     runs: dict[tuple[Case, str], Run] = {}
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = {

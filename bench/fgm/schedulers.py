@@ -34,7 +34,7 @@ ABLATIONS: Mapping[str, Level] = {
     "without compression and stages": Level.COARSE,
     "without compression, stages and estimates": Level.REQUEST,
 }
-"""The finest level of matching that is left where one part of FGM after the other is taken away."""
+"""The finest level of matching without each part of FGM."""
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ __all__ = ["bursts", "lengths", "rates", "streams"]
 
 _NAME = "hrm"
 _CONTAINERS, _CORES = 40, 3
-"""Of a job; the source states the first.  With 3 cores each its 180 jobs, but not its 120, want more than there is."""
+"""Of a job; the source states the first.  With 3 cores each its 180 jobs, but not its 120, exceed the capacity."""
 
 _LENGTH = 5
 """Places in a queue: as many as containers run on a unit, so that one may follow each of them."""
@@ -121,7 +121,7 @@ def streams(quick: bool, seed: int) -> list[Row]:
 
 
 def _news(queues: dict[str, StackedQueue], seen: dict[str, int]) -> list[UnitState]:
-    """Return the states of the units that have changed since they were seen last."""
+    """Return the states of the units that have changed since the last call."""
     new = [unit for unit, queue in queues.items() if seen[unit] != queue.version]
     seen.update((unit, queues[unit].version) for unit in new)
     return [Hybrid.state_of(queues[unit], 0.0) for unit in new]

@@ -231,7 +231,7 @@ class HybridSimulation:
         return sum(job.time <= self._clock.now for job in self._jobs)
 
     def _decide(self, scheduler: _Scheduler, again: bool = False) -> None:
-        """Decide on all that is open, on the state as it is known now; on the next job, too, unless `again`."""
+        """Decide on all open jobs, by the known state; on the next job, too, unless `again`."""
         if scheduler.deciding or not (scheduler.queue or scheduler.hybrid.open):
             return
         hybrid, begin = scheduler.hybrid, time.thread_time()

@@ -373,7 +373,7 @@ class _Session:
         self._stop.set()
 
     def _note(self, task: Hashable, value: Any, error: BaseException | None) -> None:
-        """Take note of the end of a task."""
+        """Record the end of a task."""
         said = ""
         if isinstance(error, TaskCancelledError):
             said = "another task of its gang failed" if task in self._cancelled else ""

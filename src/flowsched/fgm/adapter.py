@@ -194,7 +194,7 @@ class FineGrained(Durable[StageEngine]):
         return self.engine.first_demand(class_id)
 
     def offers(self, classes: Ints) -> Ints:
-        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        """Largest number of tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
         return self.engine.offers(classes)
 
     @property
@@ -207,7 +207,7 @@ class FineGrained(Durable[StageEngine]):
         self.engine.rule.look(rows, self.now)
 
     def level(self, machine: Hashable) -> Level:
-        """Return how finely a machine is matched now."""
+        """Return the level at which a machine is matched now."""
         return self.engine.rule.level(self.cluster.machine(machine).row)
 
     def __getattr__(self, name: str) -> Any:

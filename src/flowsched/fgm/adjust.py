@@ -1,4 +1,4 @@
-"""Conformity of a machine's estimates with its use, and the level at which it is matched therefore.
+"""Conformity of a machine's estimates with its use, and the level of matching that follows.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),

@@ -13,7 +13,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _LEAST = 1e-200
-"""A limit of compression that is not above it is none: its inverse may be no number."""
+"""Limits of compression up to this count as none: their inverses may not be finite."""
 
 
 class StageCost:

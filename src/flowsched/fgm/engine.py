@@ -85,7 +85,7 @@ class StageEngine:
         self._observer, self._evictions = Observer(rule, self.settings.highest, self.inner), Evictions(rule)
 
     def fresh(self) -> StageEngine:
-        """Return an engine of the same settings over a scheduler of its own, to which nothing has happened."""
+        """Return an engine of the same settings over a new scheduler, before any event."""
         scheduler = Scheduler(resources=self.cluster.resources, seed=self.seed)
         return StageEngine(scheduler, self.settings, DemandEstimator(self.cluster.resources.names))
 
@@ -134,7 +134,7 @@ class StageEngine:
         return demand
 
     def offers(self, classes: Ints) -> Ints:
-        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        """Largest number of tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
         return self.inner.offers(classes)
 
     @property
@@ -232,7 +232,7 @@ class StageEngine:
     # -- recovery -----------------------------------------------------------------------------------------------
 
     def replay_record(self, words: Any) -> None:
-        """Make the call of a record again that is neither of events nor of a round, commit or policy.
+        """Repeat the call of a record that is neither of events nor of a round, commit or policy.
 
         Records call machines and classes by their numbers.  After a state that was read from lines some have other numbers;
         a number without a machine or class is left out then.
@@ -279,7 +279,7 @@ class Evictions:
         self._cluster = self._forecast.cluster
 
     def add_to(self, round: Round) -> Round:
-        """Return the round with an eviction on each machine that is in trouble."""
+        """Return the round with an eviction on each machine with degraded tasks."""
         reclaimed = self._reclaim(round)
         if not reclaimed:
             return round
@@ -293,7 +293,7 @@ class Evictions:
         )
 
     def _reclaim(self, round: Round) -> dict[int, TaskRecord]:
-        """Find the youngest task of each machine in trouble, by row; once per sample."""
+        """Find the youngest task of each machine with degraded tasks, by row; once per sample."""
         found = {}
         for row in self._learner.suspects:
             record = self._cluster.by_row.get(row)
@@ -322,7 +322,7 @@ class Evictions:
         return accepted, conflicts
 
     def impose(self, deltas: Sequence[Delta], now: float) -> bool:
-        """Stop tasks whatever a round says; False if one does not run."""
+        """Stop tasks without the check against a round; return False if one does not run."""
         for delta in deltas:
             task = self._cluster.tasks.get(delta.task)
             if task is None or task.place is None:

@@ -104,12 +104,12 @@ class Recorder(Protocol):
         ...
 
     def record(self, words: Sequence[Any]) -> None:
-        """Write a call down: name and arguments of the method."""
+        """Record a call: name and arguments of the method."""
         ...
 
 
 MOST_POINTS = 100_000
-"""Most points at which an estimate is kept."""
+"""Largest number of points of an estimate."""
 
 
 class DemandEstimator:
@@ -190,14 +190,14 @@ class DemandEstimator:
         return {name: value for name, value in vars(self).items() if name != "_recorder"}
 
     def blank(self) -> DemandEstimator:
-        """Return an estimator of the same settings, which knows nothing."""
+        """Return an empty estimator of the same settings."""
         other = copy(self)
         other._pending, other._known = deque(maxlen=self.pending), OrderedDict()
         return other
 
     @property
     def recorder(self) -> Recorder | None:
-        """The journal in which calls of `observe` and `update` are written down; kept alive by others."""
+        """Journal that records the calls of `observe` and `update`, by a weak reference."""
         return None if self._recorder is None else self._recorder()
 
     @recorder.setter
@@ -232,7 +232,7 @@ class DemandEstimator:
         self._pending.append(seen)
 
     def queue(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> None:
-        """Queue measurements as `observe` does, within a call that is written down itself."""
+        """Queue measurements as `observe` does, within a call that is itself recorded."""
         self._pending.append(self._checked(kind, demand, seconds, compression))
 
     def _checked(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> Seen:
@@ -270,7 +270,7 @@ class DemandEstimator:
         return self.take_in(most)
 
     def take_in(self, most: int | None) -> list[Hashable]:
-        """Take in observations as `update` does, within a call that is written down itself."""
+        """Take in observations as `update` does, within a call that is itself recorded."""
         most = len(self._pending) if most is None else whole("update: most", most, 0)
         changed: dict[Hashable, None] = {}
         thr = _K / self.limit

@@ -374,7 +374,7 @@ def _laid(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
 
 
 def _grace(duration: Floats) -> Floats:
-    """Seconds that are added at first to tasks of such durations which run beyond them."""
+    """Return the seconds that are first added to tasks that run beyond their durations."""
     return np.maximum(GRACE * duration, 1e-3)
 
 

@@ -1,4 +1,4 @@
-"""Learning from samples: needs of kinds of tasks, load of others, and how far estimates hold."""
+"""Learning from samples: needs of kinds of tasks, foreign load, and accuracy of estimates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowsched.fgm.stages import Stages, divide_stages
 Floats = NDArray[np.float64]
 
 MOST = 512
-"""Most samples that are kept of a task; beyond, every other one is dropped."""
+"""Largest number of samples kept of a task; at the limit, every other one is dropped."""
 
 
 class Learner:

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 _Thing = TypeVar("_Thing")
 
 _FOREIGN = 0.02
-"""A machine is looked at again when the load that is not ours changes by more than this part of its total."""
+"""A machine is looked at again when its foreign load changes by more than this part of its total."""
 
 _Ends = ev.TaskCompleted | ev.TaskFailed | ev.TaskRemoved
 _OfMachines = ev.MachineUpdated | ev.MachineFailed | ev.MachineRemoved
@@ -136,7 +136,7 @@ class Observer:
                 self._go_back(before, rows, states)
 
     def _go_back(self, before: float, rows: Sequence[int], states: States) -> None:
-        """Undo that machines were moved on to another time."""
+        """Undo the advance of machines to another time."""
         self._rule.now = before
         self._forecast.restore(states)
         for row in rows:
@@ -173,7 +173,7 @@ class Observer:
         return [task.place.row for task in tasks if task.place is not None]
 
     def _tell(self, event: ev.Event, now: float) -> None:
-        """Pass an event on, and note which runs it ends."""
+        """Pass an event on, and record the runs that it ends."""
         if self._cluster.is_stale(event):
             self._pass_on(event)
             return

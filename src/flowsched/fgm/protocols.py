@@ -46,7 +46,7 @@ class FlowEngine(Engine, Protocol):
         ...
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        """Largest number of tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
         ...
 
     @property
@@ -136,7 +136,7 @@ class PlansEngine:
         self._scheduler.invalidate(classes)
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return offers of no machine: which ones the scheduler would take is not known."""
+        """Return empty offers: the choice of the scheduler is not known."""
         return np.zeros((len(classes), 0), np.int64)
 
     def _refused(self, *_: object) -> NoReturn:

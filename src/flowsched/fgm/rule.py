@@ -32,10 +32,10 @@ _STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
 )
 
 LATE = -2
-"""In place of a resource that is short: a deadline would be missed."""
+"""Code in place of a short resource: a deadline would be missed."""
 
 _KEPT = 256
-"""Most sets of classes whose stages are kept in the kernel's form."""
+"""Largest number of sets of classes whose stages are kept in the kernel's form."""
 
 
 @dataclass(slots=True)
@@ -160,7 +160,7 @@ class StageRule:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Record nothing meanwhile: a call that is written down itself asks the questions."""
+        """Suspend recording: the queries come from a call that is itself recorded."""
         record, self.record = self.record, None
         try:
             yield
@@ -169,7 +169,7 @@ class StageRule:
 
     @contextmanager
     def deciding(self) -> Iterator[None]:
-        """Be busy with a round, and find when the machines that it looks at are worth another look."""
+        """Be busy with a round, and find the times at which its machines need another look."""
         with self.busy():
             self._deciding = True
             try:
@@ -191,7 +191,7 @@ class StageRule:
     # -- the limit of the inventory -----------------------------------------------------------------------------
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
-        """See `Limit.narrow`; in a round, find also when more fit on machines that other limits leave open."""
+        """See `Limit.narrow`; in a round, also find the times at which more fit on machines that other limits leave open."""
         count, blockers = self.room(classes, rows, fits if self._deciding else None)
         np.minimum(fits, count, out=fits)
         why |= blockers

@@ -114,7 +114,7 @@ class Sampler:
         self._tasks[task] = _Task(tree, self._clock(), deque(maxlen=self._window))
 
     def remove(self, task: Hashable) -> None:
-        """Sample a task no more."""
+        """Stop the sampling of a task."""
         self._tasks.pop(task, None)
 
     def sample(self) -> list[UsageSampled | MachineSampled]:

@@ -20,7 +20,7 @@ from flowsched.policy.providers import DRF, Claims, Remaining, ShareProvider
 Floats = NDArray[np.float64]
 
 SAMPLE = 1024
-"""Of more machines, about this many are looked at."""
+"""Approximate size of the sample of machines."""
 
 
 class StageShare:

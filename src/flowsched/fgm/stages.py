@@ -71,7 +71,7 @@ class Stages:
         return peak
 
     def coarse(self) -> Stages:
-        """Return one stage of the whole duration that asks for the peaks."""
+        """Return one stage of the whole duration with the peak demands."""
         return Stages([self.duration], self.peak[None, :])
 
 

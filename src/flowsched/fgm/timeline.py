@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 UNLIMITED = _match.UNLIMITED
 
 SLOTS = 16
-"""Most stages that are kept of a machine: the nearest ones; later ones are merged."""
+"""Largest number of stages kept of a machine: the nearest ones; later ones are merged."""
 
 
 def compression(wanted: ArrayLike, given: ArrayLike) -> Floats:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["assignment"]
 
 _MOST: Final = 2**59
-"""(rows + columns + 3) * |cost| stays below it, as the kernels ask."""
+"""(rows + columns + 3) * |cost| stays below it, as the kernels require."""
 _MOST_FLOW: Final = 2**53
 """The same for floats that are solved as a flow, whose potentials may go beyond the costs."""
 
@@ -108,7 +108,7 @@ def _integers(price: NDArray[Any], rows: Int64Array, columns: Int64Array, count:
 def _numbers(
     price: NDArray[Any], rows: Int64Array, columns: Int64Array, maximize: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return floats to be minimised, 0 where a pair may not be matched, and which pairs may be."""
+    """Return floats to be minimised, 0 where a pair may not be matched, and a mask of the pairs that may."""
     allowed: NDArray[np.bool_] = np.isfinite(price)
     if not allowed.all():
         wrong = ~allowed & (price != (-np.inf if maximize else np.inf))
@@ -126,7 +126,7 @@ def _numbers(
 
 
 def _bits(values: NDArray[np.float64], most: int) -> int:
-    """Return for which largest number of bits all values, in units of 2**-bits, stay below `most`."""
+    """Return the largest number of bits for which all values, in units of 2**-bits, stay below `most`."""
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
     return int(np.frexp(most)[1]) - 1 - int(np.frexp(largest)[1]) if largest else 0
 

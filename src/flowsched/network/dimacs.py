@@ -57,14 +57,14 @@ __all__ = [
 ]
 
 LIMIT = 2**30
-"""Bytes of a file that are read, after decompression, unless the caller says otherwise."""
+"""Bytes of a file that are read by default, after decompression."""
 
 _PIECE = 1 << 22
 _SPARE = 2**20  # nodes and lines that any file may have
 _GZIP_MAGIC = b"\x1f\x8b"
 
 MOST_NODES: Final = 2**31 - 1
-"""Most nodes of a file or stream; a larger count is a slip of the pen, not a network that fits in memory."""
+"""Largest number of nodes of a file or stream; a larger count is a typing error, not a network that fits in memory."""
 
 _INT64: Final = np.iinfo(np.int64)
 
@@ -217,7 +217,7 @@ def _too_large(pieces: list[bytes], limit: int) -> DimacsError:
 
 
 def _parse_bulk(lines: Sequence[bytes], most: int = MOST_NODES) -> FlowProblem | None:
-    """Parse a file that has nothing wrong or unusual in it; None for any other, which `_parse_lines` judges."""
+    """Parse a file without errors or unusual syntax; return None for any other, which is left to `_parse_lines`."""
     kinds = [line[:1] for line in lines]
     try:
         at_problem = kinds.index(b"p")
@@ -264,7 +264,7 @@ def _table(kind: bytes, width: int, lines: list[bytes]) -> NDArray[np.int64]:
 
 
 def _parse_lines(lines: Sequence[bytes], most: int = MOST_NODES) -> FlowProblem:
-    """Parse line by line; the reader of unusual files and the judge of malformed ones."""
+    """Parse line by line, for unusual files and for the errors of malformed ones."""
     nodes = arcs = -1
     supply: dict[int, int] = {}
     rows: list[list[int]] = []

@@ -30,7 +30,7 @@ BULK: Final = 600_000
 """Arcs from which a problem may be left to `repair`: the simplex looks at sqrt(arcs) of them for a pivot."""
 
 MOST_LATE: Final = 10_000
-"""So many arcs make a network that is built and gets a feasible flow in some milliseconds, when time is up."""
+"""Number of arcs of a network that is built and gets a feasible flow in some milliseconds after the time limit."""
 
 
 def min_cost_flow(

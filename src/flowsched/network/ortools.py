@@ -1,4 +1,4 @@
-"""The solver in the shape of OR-tools' ``SimpleMinCostFlow``: a program changes its import, and nothing else."""
+"""The solver in the shape of OR-tools' ``SimpleMinCostFlow``: a program only changes its import."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ class Slack:
             self._arcs = np.append(self._arcs, np.full((missing, 2), -1), axis=0)
 
     def _set(self, nodes: Int64Array, supply: Int64Array) -> None:
-        """Give the slack's arcs of these nodes the capacities that their supplies ask for."""
+        """Give the slack's arcs of these nodes the capacities that follow from their supplies."""
         core = self._core
         for way in range(2):
             room = np.maximum(supply if way == 0 else -supply, 0)
@@ -324,7 +324,7 @@ class Slack:
             self._forget(given[0])
 
     def _forget(self, nodes: Int64Array) -> None:
-        """Take note that nodes were removed, and their arcs with them."""
+        """Record that nodes were removed, and their arcs with them."""
         arcs = self._arcs[nodes].ravel()
         self._owner[arcs[arcs >= 0]] = -1
         self._arcs[nodes] = -1

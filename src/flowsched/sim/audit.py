@@ -37,7 +37,7 @@ class AuditInventory:
     ----------
     resources : Resources
     overcommit : bool
-        Tasks may ask for more than a machine has; devices and slots are audited anyway.
+        Tasks may request more than the capacity of a machine; devices and slots are audited anyway.
 
     Attributes
     ----------
@@ -135,7 +135,7 @@ class AuditInventory:
         return self._machines.get(machine)
 
     def changed(self) -> list[Hashable]:
-        """Return the machines that changed, came or went since this was asked last."""
+        """Return the machines that changed, came or went since the last call."""
         machines = list(self._changed)
         self._changed.clear()
         return machines
@@ -167,7 +167,7 @@ class AuditInventory:
         ------
         AuditError
             The task is unknown or runs already, the machine is not up or its labels do not suit the task, or the GPUs
-            named are not as many as the task asks for.
+            named differ in number from the request.
         """
         if task not in self._demands:
             raise AuditError(

@@ -287,7 +287,7 @@ class Greedy:
         return True
 
     def _start_one(self, task: TaskRecord, columns: Ints, plan: Plan, room: Room) -> int | None:
-        """Start a task on one of these machines, and return which; None where none of them takes it."""
+        """Start a task on one of these machines; return its column, None if no machine takes the task."""
         cls = task.group.cls
         if self.delay is not None:
             columns = columns[self.delay.nearest(self.cluster, task, room.rows[columns], self._now)]
@@ -307,7 +307,7 @@ class Greedy:
         return None
 
     def _take_back(self, tasks: list[TaskRecord], plan: Plan, room: Room, began: int) -> None:
-        """Take back the deltas from the one of this number on, which are those of the first tasks."""
+        """Undo the deltas from index `began` on, which are those of the first tasks."""
         for task in tasks[: len(plan.deltas) - began]:
             row = task.row
             plan.transaction.restore(task)
@@ -354,7 +354,7 @@ class DelayScheduling:
         self._since: dict[Hashable, float] = {}  # by job: when its wait began
 
     def nearest(self, cluster: Cluster, task: TaskRecord, rows: Ints, now: float) -> Ints:
-        """Return which of these rows a task may take now, by position: the nearest to its data; all, if no such machine is there."""
+        """Return positions of the rows that a task may take now: nearest to its data; all, if no machine has them."""
         known = (cluster.machines.get(id) for id, amount in task.group.data if amount > 0)
         here = [record for record in known if record is not None and cluster.inventory.usable[record.row]]
         every = np.arange(len(rows))
@@ -385,12 +385,12 @@ def _sum(a: float, b: float) -> float:
 
 
 class LeastFragmentation:
-    """The choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): where least is spoiled for tasks like these.
+    """The choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): the least fragmentation for tasks like these.
 
     It is that of the authors' simulator: a score is the descent of a machine's fragmentation, drawn to (0, 1) by the
     logistic function, in whole percent.  A task with a share of a GPU takes the GPU with the best score, and this is
     the score of the machine.  Of equal GPUs or machines the first is taken; there are many.  Memory does not count, a
-    task without GPUs has no use of any, and the rarest kinds of tasks, 5 % of all, are left out.
+    task without GPUs cannot use any, and the rarest kinds of tasks, 5 % of all, are left out.
 
     Parameters
     ----------
@@ -437,7 +437,7 @@ class LeastFragmentation:
 def _typical(tasks: Iterable[Task], resources: Resources) -> list[tuple[Task, float]]:
     """Return the kinds of tasks that FGD weighs machines with; one without GPUs fits nowhere, so all GPUs are lost to it.
 
-    Of kinds that are equally frequent at the end of the list those that ask for most are kept, as in the source.
+    Of kinds that are equally frequent at the end of the list, the ones with the largest requests are kept, as in the source.
     """
     plain = []
     for task in tasks:
@@ -465,7 +465,7 @@ def _frequency(task: Task, times: float, resources: Resources) -> tuple[Any, ...
 def at_random(seed: int) -> tuple[Order, Choice, Pick]:
     """Return an order of groups, a choice of machines and one of devices that are drawn at random.
 
-    The place of a group is drawn when it is first asked for.
+    The place of a group is drawn at its first use.
     """
     rng = np.random.default_rng(seed)
     places: dict[int, float] = {}

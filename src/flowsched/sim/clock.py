@@ -37,7 +37,7 @@ class Clock:
 
     @property
     def quiet(self) -> bool:
-        """True if nothing is left to happen that was asked for here."""
+        """True if no event that was scheduled here is left."""
         return not self._due
 
     def peek(self) -> float:

@@ -114,7 +114,7 @@ class Comparison:
     facts : mapping
         Workload, options of the simulations.
     lost : str
-        Why runs are missing whose processes ended by themselves again and again; "" if none did.
+        Reason of missing runs: their processes ended by themselves at every try; "" if none did.
     """
 
     schedulers: tuple[str, ...]
@@ -137,7 +137,7 @@ class Comparison:
         return Spread.of(self.values(scheduler, measure).values())
 
     def difference(self, scheduler: str, measure: str) -> Spread:
-        """Return the spread of the differences to the first scheduler with the same seed; with it, luck of arrivals goes out."""
+        """Return the spread of the differences to the first scheduler with the same seed; this removes the random variation of the arrivals."""
         base, mine = self.values(self.schedulers[0], measure), self.values(scheduler, measure)
         both = [(mine[seed], base[seed]) for seed in mine if seed in base]
         return Spread.of(0.0 if math.isclose(a, b, rel_tol=1e-12) else a - b for a, b in both)  # not the noise of sums
@@ -323,7 +323,7 @@ def _thinned(metrics: Metrics) -> tuple[list[float], list[float]]:
 
 
 def heading(measure: str) -> str:
-    """Return a measure as tables and plots head it, with the tasks that it covers."""
+    """Return the heading of a measure in tables and plots, with the tasks that it covers."""
     return f"{measure} ({COVERS[measure]})" if measure in COVERS else measure
 
 

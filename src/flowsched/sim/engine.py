@@ -181,7 +181,7 @@ class Simulation:
         self.stopped = False
 
     def stop(self) -> None:
-        """Let `run` end after the present event, with the measurements so far; a signal handler may call it."""
+        """End `run` after the present event, with the measurements so far; a signal handler may call it."""
         self.stopped = True
 
     def run(self, until: float | None = None, progress: Callable[[Progress], None] | None = None) -> Metrics:

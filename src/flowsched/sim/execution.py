@@ -292,7 +292,7 @@ class Runner:
         return None
 
     def _step(self, plan: tuple[Hashable, _MachineState, int]) -> None:
-        """End stages and tasks that are due, and fail tasks for want of a resource."""
+        """End stages and tasks that are due, and fail tasks where a resource is short."""
         machine, state, number = plan
         if state.plan != number or self._machines.get(machine) is not state:
             return

@@ -86,7 +86,7 @@ class Fragmentation:
 
 
 def meter(inventory: AuditInventory, workload: Workload) -> FragmentationMeter | None:
-    """Return a meter for a workload; None if it has no tasks, or no machines of which they ask anything."""
+    """Return a meter for a workload; None if it has no tasks, or no machines with a resource that they request."""
     if not any(len(arrival.durations) for arrival in workload.arrivals):
         return None
     found = FragmentationMeter(inventory, workload)
@@ -94,7 +94,7 @@ def meter(inventory: AuditInventory, workload: Workload) -> FragmentationMeter |
 
 
 class FragmentationMeter:
-    """The fragmentation of an inventory, worked out again only where something changed.
+    """The fragmentation of an inventory, recomputed only where something changed.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class FragmentationMeter:
 
     @property
     def measures(self) -> bool:
-        """True if the tasks ask for something that the machines have."""
+        """True if the tasks request a resource that the machines have."""
         return self._kinds.resource >= 0
 
     @property

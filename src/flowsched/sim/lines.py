@@ -144,7 +144,7 @@ class Queue(Greedy):
             self._start(unit.tasks, plan, room)
 
     def _conservative(self, line: list[_Unit], plan: Plan, room: Room) -> None:
-        """Start each unit, or reserve the earliest time at which it fits as long as it runs, in the order of the line."""
+        """Start each unit, or reserve the earliest time from which it fits for its run time, in the order of the line."""
         held = _Profile(self.cluster, room, plan.transaction.now)
         sizes = np.array([len(unit.tasks) for unit in line])
         of = np.array([room.line(unit.cls) for unit in line])
@@ -229,7 +229,7 @@ def _ends(cluster: Cluster, room: Room, now: float) -> list[tuple[float, list[tu
 
 
 def _able(unit: _Unit, cluster: Cluster, room: Room) -> NDArray[np.bool_]:
-    """Return which machines could ever run the tasks of each class of a unit, shape (classes, machines)."""
+    """Mark the machines that could ever run the tasks of each class of a unit, shape (classes, machines)."""
     return cluster.inventory.can_ever(np.array([cls.index for cls, _ in unit.counts]), room.rows)
 
 
@@ -305,7 +305,7 @@ class _Profile:
         return None
 
     def take(self, unit: _Unit, begin: int, where: Ints) -> None:
-        """Reserve for a unit from the time of this number on, tasks of each class on each machine as in `where`."""
+        """Reserve for a unit from time number `begin` on, tasks of each class on each machine as in `where`."""
         until = self.times[begin] + unit.duration
         end = int(np.searchsorted(self.times, until))
         if until < math.inf and (end == len(self.times) or self.times[end] != until):

@@ -43,7 +43,7 @@ class NetworkModel:
     machine : float
         Bandwidth of a machine's link in each direction, in the unit of `Task.data` a second.
     rack : float
-        Bandwidth of a rack's uplink in each direction.  A machine of no rack hangs on the core.
+        Bandwidth of a rack's uplink in each direction.  A machine of no rack is connected to the core.
 
     Raises
     ------

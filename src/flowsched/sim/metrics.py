@@ -111,7 +111,7 @@ class Metrics:
     usage : mapping of str to Usage
         By resource.
     offered : mapping of str to Load
-        Load that the workload asked for, by resource.
+        Load that the workload requested, by resource.
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
         ``machine_failures``, ``task_failures`` (a resource was short, with an `Execution`), ``lost_seconds`` (work that was
@@ -136,8 +136,8 @@ class Metrics:
         History of each task that has arrived, by columns, in order of arrival: ``task``, ``job``, ``user``, ``arrival``,
         ``starts`` (number of starts), ``first_start`` and ``last_start``, ``machine`` and ``devices`` of the last start,
         ``end``, ``preempted`` (number of preemptions), ``state`` at the end of the run, ``duration`` (its run time by the
-        workload), ``waited`` (before all its starts together, or until the end of the run), ``lost`` (work that was thrown
-        away), ``reading`` (seconds, at all its starts), and ``read_machine``, ``read_rack``, ``read_elsewhere`` (amounts read
+        workload), ``waited`` (before all its starts together, or until the end of the run), ``lost`` (lost work),
+        ``reading`` (seconds, at all its starts), and ``read_machine``, ``read_rack``, ``read_elsewhere`` (amounts read
         from its own machine, from others in its rack, and from further away).
         Times are seconds, nan where missing; other missing values are None.
     runs : mapping of str to ndarray

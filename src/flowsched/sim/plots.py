@@ -285,7 +285,7 @@ def _network(axes: Axes, metrics: Metrics) -> None:
 
 
 def _say(axes: Axes, text: str) -> None:
-    """Write words where there is nothing to draw."""
+    """Write a text where there is nothing to draw."""
     axes.text(0.5, 0.5, text, ha="center", va="center", color=_SOFT, fontsize=12, transform=axes.transAxes)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -519,7 +519,7 @@ def _gantt(axes: Axes, metrics: Metrics) -> None:
 
 
 def _ready(metrics: Metrics) -> Floats:
-    """Return when each run had read its input, or ended before."""
+    """Return the time at which each run had read its input, or ended before."""
     until = np.where(np.isnan(metrics.runs["end"]), float(metrics.facts["end"]), metrics.runs["end"])
     return np.where(np.isnan(metrics.runs["ready"]), until, metrics.runs["ready"])
 

@@ -26,14 +26,14 @@ Result = TypeVar("Result")
 def each_in_a_process(
     run: Callable[[Job], Result], jobs: Sequence[Job], processes: int, stopped: Callable[[], bool]
 ) -> Iterator[Result]:
-    """Yield ``run(job)`` for each job as it is done, jobs begun in their order; processes are new, and ended at the end.
+    """Yield ``run(job)`` for each job as it is done, begun in their order; the processes are new, and stopped at the end.
 
-    A process that ends by itself, such as by the kernel's want of memory, is replaced, and its job begins again.
+    A process that ends by itself, for example because memory is short, is replaced, and its job begins again.
 
     Parameters
     ----------
     run : callable
-        Of a module; it and the jobs are sent to the processes.
+        A function of a module; it and the jobs are sent to the processes.
     jobs : sequence
     processes : int
         Largest number of processes at a time.

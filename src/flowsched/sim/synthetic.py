@@ -51,11 +51,11 @@ _USERS = (
     ("students", 2, 1.0, (6, 16), (8, 40), 0.30),
 )
 _CROWDED = (0.55, 0.65)
-"""Part of the arrivals' span in which all jobs of the first user arrive that come in its second half."""
+"""Part of the arrivals' span for the burst: all jobs of the first user in the second half arrive in it."""
 
 _FAILS, _BACK = 0.35, 0.45
 _DRAINED, _GONE, _AGAIN = 0.70, 0.78, 0.86
-"""When the second rack fails and is back, and when the last machine is maintained, as parts of the arrivals' span."""
+"""Failure and return of the second rack, and maintenance of the last machine, as parts of the arrivals' span."""
 
 
 def synthetic(

@@ -98,7 +98,7 @@ class Row:
 
 @contextmanager
 def _opened(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
-    """Open a file, gzipped or not; whatever goes wrong within is a TraceError."""
+    """Open a file, gzipped or not; every error within becomes a TraceError."""
     try:
         with (
             gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as raw,
@@ -123,7 +123,7 @@ def _undecodable(path: Path) -> str:
 
 
 def head(path: Path, most: int = HEAD) -> str:
-    """Return the first characters of a file, decompressed; "" if it is no text."""
+    """Return the first characters of a file, decompressed; "" if it is not text."""
     try:
         with _opened(path, "text") as text:
             return text.read(most)

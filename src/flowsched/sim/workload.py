@@ -301,7 +301,7 @@ class Workload:
     def load(self) -> dict[str, Load]:
         """Return the load that the workload offers, by resource.
 
-        Machines count from the start, or from the first `MachineAdded`; that they fail is left out.
+        Machines count from the start, or from the first `MachineAdded`; failures are ignored.
         """
         resources = Resources(self.resources)
         capacity = sum(

@@ -1,6 +1,6 @@
 """The simulated world: tasks that arrive, run and end, machines that come and go, and an inventory of both.
 
-It makes events for the scheduler, and carries the scheduler's deltas out.  It knows nothing of rounds.
+It makes events for the scheduler, and carries the scheduler's deltas out.  It does not know about rounds.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class World:
     inputs : Inputs
         Input that tasks read, and its location.
     task_failures : int
-        Tasks that failed for want of a resource.
+        Tasks that failed because a resource was short.
     interrupted : bool
         True if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
     """

@@ -85,7 +85,7 @@ class TraceOptions:
     qos_priority : mapping of str to int
         Priority of each quality-of-service class of an openb trace.
     limit : int
-        The most characters that a file may have, after decompression.
+        Largest number of characters of a file, after decompression.
     machines : sequence of Machine or None
         Replacement for the trace's machines, after it has been read.
     """
@@ -111,7 +111,7 @@ class TraceFormat:
     read : callable
         Returns the `Trace` of a `TraceSource`, given the `TraceOptions`.
     variants : sequence of str or None
-        Known variants; None if it depends on the trace which there are.
+        Known variants; None if they depend on the trace.
     """
 
     name: str

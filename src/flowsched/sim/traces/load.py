@@ -1,4 +1,4 @@
-"""Traces by name or path, whatever their format."""
+"""Traces of any format, by name or path."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def load_trace(
     qos_priority : mapping of str to int
         Priority (lower is better) of each quality-of-service class of an openb trace.
     limit : int
-        The most characters that a file may have, after decompression.
+        Largest number of characters of a file, after decompression.
 
     Returns
     -------

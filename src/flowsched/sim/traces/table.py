@@ -317,7 +317,7 @@ def write_trace(workload: Workload, path: str | Path) -> None:
     Raises
     ------
     InputError
-        Another ending; an id that is no text; a property of tasks or machines that the columns do not have.
+        Another suffix; an id that is not text; a property of tasks or machines that the columns do not have.
     OSError
         A file cannot be written.
     """
