@@ -1,7 +1,7 @@
 """Backlogs, when more tasks wait than run: flowsched compared with first come, first fit, EASY, SJF and DRF.
 
 Mixes of tasks that differ in two resources are run to their end in the simulator.  None needs recorded inputs.  With the
-openb or a Google 2011 trace at hand, the first of its tasks run on a part of its machines, too.  EASY, SJF and the
+openb or a Google 2011 trace, the first of its tasks also run on a part of its machines.  EASY, SJF and the
 schedulers named so know run times in advance.
 
 The bounded slowdown is the time from arrival to end by the run time, of at least 10 s (Feitelson, JSSPP 2001).  The
@@ -79,7 +79,7 @@ def run(
     data : Path, optional
         Directory with ``openb/`` and ``google2011/``; the rows of a trace that is not there are left out.
     keep : callable, optional
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------
@@ -206,7 +206,7 @@ _MACHINES = 75
 def _first(trace: Workload, tasks: int) -> Workload:
     """Return the first tasks of a trace that fit on a part of its machines, all at once and of one priority.
 
-    The other schedulers know no priorities.
+    The other schedulers do not have priorities.
     """
     machines = trace.machines[:: max(1, len(trace.machines) // _MACHINES)]
     known = fs.Resources(trace.resources)

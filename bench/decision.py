@@ -142,7 +142,7 @@ def run(
     data : Path, optional
         Directory with ``openb/``; the bundled model of the trace takes its place without it.
     keep : callable, optional
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------

@@ -120,19 +120,19 @@ def run(
 ) -> Outcome:
     """Measure every available variant of the trace, in all settings, with three seeds; without it, the bundled model.
 
-    Runs go side by side in processes, as many as there are cores.
+    Runs are parallel, one process for each core.
 
     Parameters
     ----------
     quick : bool
-        One seed, no rounds but those of 1,000.
+        One seed, only rounds of 1,000.
     seed : int
         The first seed is 42 + `seed`.
     say : callable
     data : Path, optional
         Directory with ``openb/openb_node_list_all_node.csv`` and ``openb/openb_pod_list_*.csv``.
     keep : callable
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------

@@ -9,8 +9,8 @@ parameter                      value                               reason
 =============================  ==================================  =====================================================
 applications                   six of two to five stages           MapReduce and Spark; their needs are not stated
 input of a task                64 MB                               a block of their file system
-CPU that a task asks for       its peak, in whole threads          as people do, since YARN counts virtual cores
-memory that a task asks for    0.5 or 1 GB, about 1.4 times the    a thread of these machines has 1 GB; the source compresses
+CPU request of a task          its peak, in whole threads          as users do, since YARN counts virtual cores
+memory request of a task       0.5 or 1 GB, about 1.4 times the    a thread of these machines has 1 GB; the source compresses
                                need                                CPU, so CPU has to be the scarce resource
 contention g                   1                                   Figure 4: beyond full use the performance "drops by
                                                                    much".  At twice the capacity half of it is lost.
@@ -141,7 +141,7 @@ def make(case: Case, seed: int, by_memory: bool = False) -> tuple[Workload, Exec
     case : Case
     seed : int
     by_memory : bool
-        Tasks ask for memory alone.
+        Tasks request memory only.
     """
     rng = np.random.default_rng([seed, round(case.volume)])
     sizes = _sizes(round(case.volume / BLOCK), rng)

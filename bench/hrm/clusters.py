@@ -42,7 +42,7 @@ def _durations(kind: RunTimes, rng: np.random.Generator, count: int) -> list[flo
 def bursts(quick: bool, seed: int) -> list[Row]:
     """Figure 6: 60, 120 and 180 jobs at once, where every decision takes the time that it needs here; mean of some runs.
 
-    The largest burst is there on a fifth of the machines, too: there decisions take next to no time.
+    The largest burst also runs on a fifth of the machines, where decisions take almost no time.
     """
     kinds: tuple[RunTimes, ...] = ("random",) if quick else ("fixed", "random")
     # Jobs, size in parts of the source's, runs.  Quick is half the jobs on half the machines, once.
@@ -179,7 +179,7 @@ def lengths(quick: bool, seed: int) -> list[Row]:
     """
     rows: list[Row] = []
     kinds = 4 if quick else 8
-    # From many short containers to few long ones, their run times spread more and more.
+    # From many short containers to few long ones, with a growing spread of run times.
     for k in range(kinds):
         seconds, spread = 1.0 + 0.75 * k * 8 / kinds, 0.1 + 0.1 * k * 8 / kinds
         finished = {}

@@ -2,7 +2,7 @@
 
 Every unit has two queues.  The machine's queue is the truth.  The queue of the shared state is the known part of it: claims
 enter it at once, ends only with the machine's next heartbeat, and schedulers decide on copies that are as old as a decision
-takes.  The difference makes the two costs that HRM is about: a free place that is not known yet (feedback delay), and a claim
+takes.  The difference causes the two costs that HRM is about: a free place that is not known yet (feedback delay), and a claim
 that another scheduler has overtaken (conflict).
 """
 
@@ -120,7 +120,7 @@ class HybridSimulation:
         All schedulers prefer the same units among equally good ones.
     in_turn : bool
         As long as containers may run at once, a scheduler leaves those places to jobs that came before its own, as far as
-        they want them.  So the last places make some jobs whole, not many jobs parts.  Afterwards the jobs that came first queue,
+        they need them.  So the last places make some jobs whole, not many jobs parts.  Afterwards the jobs that came first queue,
         half as many at once as there are schedulers.
 
     Raises

@@ -32,7 +32,7 @@ _ORIGIN = "AzureLLMInferenceTrace_code.csv of https://github.com/Azure/AzurePubl
 def processes(quick: bool, notes: list[str]) -> list[Row]:
     """Sharing as in Table 1, by real processes on this machine's cores: 1, 2 or 3 at once on one unit of an agent.
 
-    Each copies memory, or computes in the cache; it has a core for itself where there are enough.
+    Each copies memory, or computes in the cache; it has its own core where there are enough.
     """
     if not hasattr(os, "pidfd_open"):
         notes.append("the agent runs on Linux only: the rows of processes that share this machine are left out")
@@ -73,7 +73,7 @@ def processes(quick: bool, notes: list[str]) -> list[Row]:
 def interference(quick: bool, notes: list[str]) -> list[Row]:
     """Figure 10 by real processes: a stream's process with batch ones that share its core, or the memory's bandwidth.
 
-    Stacked, the agent stops batch for it; else all run at once.  Both are measured, and the process alone.
+    Stacked, the agent stops batch processes for it; otherwise all run at once.  Both are measured, and the process alone.
     """
     if not hasattr(os, "pidfd_open"):
         return []  # `processes` says so

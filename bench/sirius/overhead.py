@@ -4,7 +4,7 @@ Each runs in a process of its own, on one core and with at most 4 GB, as in the 
 of 24 slots, two tasks a machine, then rounds in which 1 % of the tasks end and as many arrive.  The CPU time is that of events,
 decision and commit.  The memory is the process's peak; it includes Python and NumPy, whose part is in the note of the row.
 
-One random queue counts slots and knows nothing else.  The other has the scheduler's own model of the cluster: each task goes to
+One random queue only counts slots.  The other has the scheduler's own model of the cluster: each task goes to
 a random one of the machines whose cores and memory suffice.
 """
 

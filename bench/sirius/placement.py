@@ -2,7 +2,7 @@
 
 Chosen beforehand.  K = 1, one task a machine, as the source sets it; 10 of the 20 machines have a GPU.  A task runs for 50 to
 70 s on a GPU.  Without one it takes `SLOWER` times as long: an input, so there are several.  A second of waiting costs as much as
-a second of running, as in Firmament's network: a task waits for a GPU as long as it would lose without, then goes anywhere.
+a second of running, as in Firmament's network: a task waits for a GPU for the time that it would lose without one, then takes any machine.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ There are no bounds: costs alone decide, as in Firmament.  Sources: Isard et al.
 
 Firmament runs a relaxation algorithm and cost scaling in a race, both from scratch.  Here the project's own solvers race:
 ``algorithm="cost_scaling"``, and ``algorithm="repair"`` of a fresh network in the place of relaxation.  That one augments by
-shortest paths from a dual start, as relaxation raises duals and augments; it is no RELAX-IV.  Both must find the same cost.
+shortest paths from a dual start, as relaxation raises duals and augments; it is not RELAX-IV.  Both must find the same cost.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Slots:
 class RandomPlacement(Slots):
     """A queue, first come, first served: each task goes to a random machine that has a free slot.
 
-    A draw costs the same whatever the number of machines: those with a free slot stand in a list without gaps.
+    The cost of a draw does not depend on the number of machines: those with a free slot are in a list without gaps.
     """
 
     def __init__(self, seed: int) -> None:

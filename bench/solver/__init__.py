@@ -44,12 +44,12 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         Fewer rows on smaller networks, about a minute.
     seed : int
     say : callable
-        Told each row as it is known.
+        Called with each row when it is known.
     data : Path, optional
-        Where ``flowlessly`` is, the folder ``test_graphs`` of https://github.com/ICGog/Flowlessly; without it, its rows
+        Directory with ``flowlessly``, the folder ``test_graphs`` of https://github.com/ICGog/Flowlessly; without it, its rows
         are left out.
     keep : callable
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def run_files(paths: Sequence[Path], *, repeats: int, say: Say, keep: Keep = for
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of peers that are no Python packages."""
+    """Return the versions of peers that are not Python packages."""
     return {} if lemon.absent() else {"LEMON": lemon.version()}
 
 

@@ -77,7 +77,7 @@ class SchedFamily:
     max_cost : int
         Unit of the costs: a preferred machine costs up to a quarter of it, waiting costs 1.5 to 2.1 times of it.
     seed : int
-        Seed of all that is drawn.
+        Seed of all draws.
     """
 
     def __init__(

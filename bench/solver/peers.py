@@ -1,6 +1,6 @@
 """The same problem through this project and through other solvers: cost, and the seconds of each phase.
 
-Timed are the calls of a solver, on arrays that lie ready in the form that it wants, by the clock of the thread.
+The calls of a solver are timed by the clock of the thread, on arrays that are ready in its own form.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def networkx(problem: FlowProblem) -> Measured:
 class LemonWarm:
     """LEMON's network simplex by pylmcf, restarted from its last basis when supplies, capacities or costs change.
 
-    Its defaults mostly fall back to a cold solve; here the limits that make it do so are lifted.
+    Its defaults mostly fall back to a cold solve; here the limits that cause this are removed.
 
     Parameters
     ----------

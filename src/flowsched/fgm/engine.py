@@ -51,7 +51,7 @@ class StageEngine:
     settings : Settings
     estimator : DemandEstimator
     journal : Journal, optional
-        Where calls will be written down.
+        Journal that will record the calls.
 
     Attributes
     ----------

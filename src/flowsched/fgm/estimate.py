@@ -46,7 +46,7 @@ class Profile:
     seconds : ndarray of float64, shape (points,)
         Uncompressed time spent at each point, in the unit of the events.
     samples : int
-        Number of tasks that it was learnt from.
+        Number of tasks that the estimate is based on.
     """
 
     demand: Floats
@@ -135,7 +135,7 @@ class DemandEstimator:
     kinds : int
         Number of kinds that are remembered; the one that was updated least recently is forgotten first.
     pending : int
-        So many observations wait for `update`; the oldest are dropped first.
+        Largest number of observations that wait for `update`; the oldest are dropped first.
 
     Examples
     --------
@@ -258,7 +258,7 @@ class DemandEstimator:
         Parameters
         ----------
         most : int, optional
-            Most observations, the rest later.
+            Largest number of observations to take in; the rest are left for later.
 
         Returns
         -------
@@ -295,7 +295,7 @@ class DemandEstimator:
         kind : hashable
         together : array_like, shape (resources,) or scalar
             Number of such tasks that may share a machine.  The margin for safety is each one's part in the deviation of
-            their sum: deviations even each other out.  An error of the mean does not; it shrinks as more is known.
+            their sum: deviations cancel in part.  An error of the mean does not; it shrinks with more samples.
         """
         check_id("profile: kind", kind)
         many = numbers("profile: together", together)

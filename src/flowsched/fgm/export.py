@@ -143,7 +143,7 @@ def learn(cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[_L
     Raises
     ------
     InputError
-        A line has values that cannot be; other errors where it is nonsense altogether.
+        A line has impossible values; other errors where it is not a valid line at all.
     """
     rule = cluster.inventory.rule
     assert isinstance(rule, StageRule)

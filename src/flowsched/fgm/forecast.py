@@ -54,7 +54,7 @@ class Plan:
     short : int
         A resource that is over-committed at some time, -1 without one.
     late : bool
-        True if compression makes one of them miss its deadline.
+        True if one of them misses its deadline because of compression.
     until : float
         Last time at which the newcomers' deadline can be met at all.
     """

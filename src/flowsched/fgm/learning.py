@@ -124,8 +124,8 @@ class Learner:
         row : int
         now : float
         total, used, estimated, foreign : ndarray of float64, shape (resources,)
-            Capacity, sampled use, estimated use, and the part of this that was thought to be load of others.  Where
-            `used` is NaN, it is taken to be as estimated.
+            Capacity, sampled use, estimated use, and the part of this that was attributed to others.  Where
+            `used` is NaN, the estimate is assumed.
         """
         watch = self._watches.setdefault(row, MachineWatch(self.adjustment))
         tasks = self._cluster.by_row[row].tasks
@@ -190,7 +190,7 @@ class TaskTrace:
             By the task's own progress if every sample has it, else as if it had proceeded evenly.
         """
         columns = np.column_stack([self.usage, self.compression])
-        # The clock of the samples may not be quite that of the events.
+        # The clock of the samples may differ a little from that of the events.
         times = np.clip(self.times, 0, duration)
         told = np.array([math.nan if p is None else p for p in self.progress])
         if np.isnan(told).any():

@@ -102,7 +102,7 @@ class PlansEngine:
     Raises
     ------
     InputError
-        By everything that copies and files would need: they are for `flowsched.Scheduler` only.
+        By all methods for copies and files: they are for `flowsched.Scheduler` only.
     """
 
     adapter: None = None

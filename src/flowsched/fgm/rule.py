@@ -47,7 +47,7 @@ class Refused:
     turns : list of int
         Of the tasks that ran there; with other tasks the refusals do not hold.
     until : float
-        Time at which the machine is to be asked again: a stage ends there, or a deadline can no longer be met.
+        Time at which the machine is to be queried again: a stage ends there, or a deadline can no longer be met.
     short : dict of int to (int, int)
         By class (index), the serial of the needs that were refused, and a resource that was short, or `LATE`.
     """
@@ -300,7 +300,7 @@ class StageRule:
             resource = plan.short if plan.short >= 0 else LATE
             refused = self._refused[row] = self._refusals(row) or Refused(self._turns(row))
             refused.short[class_id] = self.needs(class_id).serial, resource
-            # Later the others are in other stages; a deadline that can no longer be met hinders no other task.
+            # Later the others are in other stages; a deadline that can no longer be met does not block other tasks.
             refused.until = min(refused.until, self.forecast.next_end(row, self.now), plan.until)
             self._wait(row)
             self._ask_again(row)
@@ -333,7 +333,7 @@ class StageRule:
                 return int(self.room(one, rows)[0][0, 0])
             self.look(rows, self.now)
             return int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
-        # As it will be asked once they are gone: no task is stopped for one that would then be refused.
+        # The query as it will be once they are gone: no task is stopped for one that would then be refused.
         refused = self._refusals(row, without)
         known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
         if known or self.too_busy(row) is not None:

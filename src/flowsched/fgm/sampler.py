@@ -53,7 +53,7 @@ class Sampler:
     window : int
         A sample is the time-weighted mean (14) over this many last looks.
     units : mapping of str to float, optional
-        The resources that the cluster knows, and its unit of each, as a multiple of the unit below:
+        The resources of the cluster, and its unit of each, as a multiple of the unit below:
         ``{"cpu": 1, "mem": 1024}`` for cores and GiB alone.  By default all four.
     clock : callable
         Returns the time of the events and of the scheduler's rounds.

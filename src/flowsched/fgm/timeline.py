@@ -55,7 +55,7 @@ def max_compression(
     contention : array_like
         p: cost of competing beyond sharing, 0 to 1.
     limit : array_like
-        Never more than this; from 0 to below 1.
+        Upper bound of the result; from 0 to below 1.
 
     Returns
     -------
@@ -88,7 +88,7 @@ class Timeline:
     ends : array_like, shape (stages,)
         End of each stage from now, ascending; the last is infinite.
     available : array_like, shape (stages, resources)
-        In the caller's units; negative where more is wanted than there is.  At most 127 stages.
+        In the caller's units; negative where demand exceeds the capacity.  At most 127 stages.
     total : array_like, shape (resources,)
         Capacity of the machine.
     """
@@ -200,14 +200,14 @@ class Timelines:
     ----------
     resources : int
     slots : int
-        Most stages that are kept of each machine.
+        Largest number of stages kept of each machine.
 
     Attributes
     ----------
     ends : ndarray of float64, shape (rows, slots)
         Absolute times, which ascend to infinity in each row; entries after the first infinite one are not read.
     available, reach : ndarray of int64, shape (rows, slots, resources)
-        Amount left, and the most that newcomers may want with the compression allowed; in micro-units.
+        Free amount, and the largest demand of newcomers with the compression allowed; in micro-units.
     soft : ndarray of uint8, shape (resources,)
         1 for compressible resources.
     limit : ndarray of float64, shape (resources,)

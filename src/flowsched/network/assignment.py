@@ -31,7 +31,7 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     Parameters
     ----------
     cost : sparse matrix or array, shape (n, m)
-        Each stored element, a stored 0 too, is a pair that may be matched; all pairs of a dense array may be, but infinite ones.
+        Each stored element, a stored 0 too, is a pair that may be matched; all pairs of a dense array may be, except infinite ones.
     maximize : bool, optional
         Match at the largest total instead; then pairs of ``-inf`` may not be matched.
 
@@ -198,7 +198,7 @@ def _sparse(
     pairs = len(rows)
     tail, head = rows, n + columns
     supply = np.concatenate([np.ones(n, np.int64), np.full(m, -1)])
-    if n != m:  # the last node is the partner of the rows, or columns, that are too many
+    if n != m:  # the last node is the partner of the surplus rows or columns
         lone = np.arange(n) if n > m else n + np.arange(m)
         ends = np.full(len(lone), n + m)
         tail, head = np.append(tail, lone if n > m else ends), np.append(head, ends if n > m else lone)

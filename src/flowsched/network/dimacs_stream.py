@@ -31,9 +31,9 @@ Each round is answered with ::
     c   ALGORITHM TIME MICROSECONDS
     c   EOI
 
-or, where assignments are asked for, with ``m TASK UNIT`` for each placed task instead of ``f`` and ``s``.
+or, where assignments are requested, with ``m TASK UNIT`` for each placed task instead of ``f`` and ``s``.
 
-Streams are not trusted: memory grows with the records, not with the number of nodes that the problem line says (beyond
+Streams are not trusted: memory grows with the records, not with the number of nodes that the problem line declares (beyond
 2**16, a node takes memory when a record names it), and a line of a file has at most 2**20 bytes.
 
 References
@@ -96,7 +96,7 @@ class IncrementalSession:
     reader : iterable of bytes or str
         The lines of the stream, such as ``sys.stdin.buffer``.
     writer : text stream
-        Where the answers go; flushed after each.
+        Destination of the answers; flushed after each.
     assignments : bool, optional
         Answer with ``m TASK UNIT`` records instead of the flow and its cost.
     algorithm : str, optional
@@ -104,7 +104,7 @@ class IncrementalSession:
     time_limit : float, optional
         Seconds for each round.
     certified : bool, optional
-        Prove each optimum before it is answered, and say so in a comment.
+        Prove each optimum before it is answered, and state that in a comment.
 
     Attributes
     ----------
@@ -396,7 +396,7 @@ class Node:
 class LiveProblem:
     """The problem as the records left it: the stream's numbers of nodes on a `FlowNetwork` of its own.
 
-    Additions and changes of arcs wait until a record needs them done, so that they reach the network in batches.
+    Additions and changes of arcs wait until a record depends on them, so that they reach the network in batches.
 
     The nodes of the problem line beyond the first `_AT_ONCE` are *latent*: they exist, and are added to the network, a block
     at a time, when a record names one.
@@ -579,7 +579,7 @@ class LiveProblem:
             while out.get(task):
                 at = task
                 while (at == task or self.nodes[at].type != UNIT) and (steps := out.get(at)):
-                    step = steps[-1]  # each step uses up a unit of flow, so that circling ends
+                    step = steps[-1]  # each step uses up a unit of flow, so that a cycle ends
                     step[1] -= 1
                     if not step[1]:
                         steps.pop()

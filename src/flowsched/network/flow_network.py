@@ -234,15 +234,15 @@ class FlowNetwork:
         Raises
         ------
         InfeasibleError
-            With the missing amount, a cut and its arcs.  The network is as before: mend it and solve again.  With `partial`, only lower bounds
-            can be to blame.
+            With the missing amount, a cut and its arcs.  The network is as before: correct it and solve again.  With `partial`, only lower bounds
+            can be the cause.
         UnboundedError
             With a cycle (arc ids).
         TimeLimitError
             The time limit passed before a feasible flow was found, or before it was known that the cost has a minimum.  The last
             solution is as before; the next `solve` goes on nevertheless.
         CostRangeError
-            Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which takes other capacities of such sizes.
+            Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which requires other capacities of such sizes.
             With `partial`, ``nodes * nodes * |cost|`` reaches 2**59.
         """
         start = perf_counter()

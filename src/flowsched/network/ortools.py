@@ -144,7 +144,7 @@ class SimpleMinCostFlow(_simple.Columns):
                 return self._none(FlowStatus.UNBALANCED)
             try:
                 self._hand_on(supplies)
-                cost = self._network._core.solve(*checked_options("auto", None))[0]  # an error that explains nothing
+                cost = self._network._core.solve(*checked_options("auto", None))[0]  # an error without an explanation
             except InfeasibleError:
                 return self._none(FlowStatus.INFEASIBLE)
             except CostRangeError:

@@ -123,7 +123,7 @@ class FlowProblem:
         Raises
         ------
         InputError
-            An undirected graph, or a value that is no integer; names the attribute and the number of the node or edge.
+            An undirected graph, or a value that is not an integer; names the attribute and the number of the node or edge.
         """
         if not getattr(G, "is_directed", lambda: False)():
             raise InputError(f"G: a directed graph expected, got {G!r:.80}")
@@ -146,7 +146,7 @@ class FlowProblem:
         names : iterable of hashable, optional
             Names of the nodes; their numbers by default.
         lower : str, optional
-            Attribute for the lower bounds.  NetworkX knows none, so it is an error if there are some and this is not given.
+            Attribute for the lower bounds.  NetworkX does not have them, so it is an error if there are some and this is not given.
 
         Returns
         -------
@@ -156,7 +156,7 @@ class FlowProblem:
         Raises
         ------
         InputError
-            Lower bounds that NetworkX would not see, or names that are not as many as the nodes, or not different.
+            Lower bounds that NetworkX would ignore, or names that differ in number from the nodes, or are not unique.
         ModuleNotFoundError
             NetworkX is not installed.
         """
@@ -322,7 +322,7 @@ def supplies_of(found: Edges, supply: Mapping[Hashable, Any] | None) -> Int64Arr
     return amounts
 
 
-_MOST_DECIMALS: Final = 15  # a float knows no more
+_MOST_DECIMALS: Final = 15  # the precision of a float
 
 
 def from_adjacency(capacity: Any, cost: Any, supply: ArrayLike) -> FlowProblem:
@@ -393,7 +393,7 @@ def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply:
     Raises
     ------
     InputError
-        A column is no arc, or values are no integers (see `scale_costs`).
+        A column is not an arc, or values are not integers (see `scale_costs`).
 
     Examples
     --------

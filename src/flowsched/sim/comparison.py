@@ -137,7 +137,10 @@ class Comparison:
         return Spread.of(self.values(scheduler, measure).values())
 
     def difference(self, scheduler: str, measure: str) -> Spread:
-        """Return the spread of the differences to the first scheduler with the same seed; this removes the random variation of the arrivals."""
+        """Return the spread of the differences to the first scheduler, seed by seed.
+
+        Both have the same arrivals then, so the differences are free of their random variation.
+        """
         base, mine = self.values(self.schedulers[0], measure), self.values(scheduler, measure)
         both = [(mine[seed], base[seed]) for seed in mine if seed in base]
         return Spread.of(0.0 if math.isclose(a, b, rel_tol=1e-12) else a - b for a, b in both)  # not the noise of sums

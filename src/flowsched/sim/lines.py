@@ -149,7 +149,7 @@ class Queue(Greedy):
         sizes = np.array([len(unit.tasks) for unit in line])
         of = np.array([room.line(unit.cls) for unit in line])
         for at, unit in enumerate(line[:_DEPTH]):
-            # Where none of the rest finds room now, none of the reservations to come changes anything.
+            # If none of the rest finds room now, the further reservations have no effect.
             if not (sizes[at:] <= room.fits.sum(axis=1)[of[at:]]).any():
                 return
             found = held.earliest(unit, room)

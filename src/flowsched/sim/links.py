@@ -9,8 +9,8 @@ Isard et al., "Quincy", SOSP 2009, section 2).  Each link carries its bandwidth 
       out(m0) /    \\        /     \\ in(m3)
             m0      m1     m2      m3
 
-A transfer has one rate over all of its path.  Rates are max-min fair: none could grow but at the expense of one that is
-no larger (Bertsekas and Gallager, "Data Networks", section 6.5.2).
+A transfer has one rate over all of its path.  Rates are max-min fair: no rate could grow except at the expense of one that
+is not larger (Bertsekas and Gallager, "Data Networks", section 6.5.2).
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
         _say(axes, rest if len(waits) else "no task started")
         return
     share = 100 * share
-    # One second and less is linear, so that waiting not at all has a place on the axis.
+    # One second and less is linear, so that a wait of 0 has a place on the axis.
     axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
     axes.step(np.r_[0.0, waits], np.r_[0.0, share], where="post", color=_COLOURS[0])
     ticks = [t for t in (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400) if t <= waits[-1] * 1.2]

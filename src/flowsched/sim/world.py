@@ -50,7 +50,7 @@ class TaskState:
 
     `left` is the remaining run time; `row` numbers the tasks in order of arrival; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
     those of the last start, `run` is its number among all runs.  `waited` counts the waits before each start, `since` is when the present one began; `lost` is
-    work that was thrown away.  `ready` is when the present run had read its input, infinite while it reads, and `reading`
+    lost work.  `ready` is when the present run had read its input, infinite while it reads, and `reading`
     are the seconds of earlier runs for that.
     """
 
