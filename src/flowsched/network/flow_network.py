@@ -349,7 +349,7 @@ class FlowNetwork:
         Parameters
         ----------
         supply, capacity, lower, cost : (ids, values), optional
-            Changes made in the copy, for what-if questions: ``net.copy(cost=(arc, 9)).solve().cost``.
+            Changes made in the copy, to evaluate them there: ``net.copy(cost=(arc, 9)).solve().cost``.
         """
         other = type(self).__new__(type(self))
         other.__setstate__(self.__getstate__())
