@@ -2,16 +2,16 @@
 
 An experiment has::
 
-    TITLE: str                                                  # one line: what is measured
+    TITLE: str                                                  # the measured quantity, in one line
     def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome
     def plot(outcome: Outcome, folder: Path) -> list[Path]      # imports Matplotlib itself; returns the files written
 
-``quick`` asks for about a minute.  ``say`` reports progress to the user.  ``keep`` is told at the beginning how to get
-the rows so far; they are kept if the run breaks off.  An experiment may state its ``CLOCK``, and the versions of peers that
-are no Python packages, ``versions()``.
+``quick`` asks for about a minute.  ``say`` reports progress to the user.  ``keep`` receives at the beginning a function
+that returns the rows so far; they are kept if the run breaks off.  An experiment may state its ``CLOCK``, and the versions
+of peers that are not Python packages, ``versions()``.
 
-A ``run`` that has a parameter ``data`` is given the directory of recorded inputs, or None.  It measures what it can
-without, and a note says which rows are left out and where their input can be had.
+A ``run`` with a parameter ``data`` gets the directory of recorded inputs, or None.  Without it, only the other rows are
+measured; a note names the rows that are left out and the source of their input.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(
     data: Path | None = None,
     keep: Keep = forget,
 ) -> Outcome:
-    """Run an experiment, with the directory of recorded inputs and the keeper of its rows if it asks for them."""
+    """Run an experiment, with the directory of recorded inputs and the keeper of its rows if it has parameters for them."""
     asked = inspect.signature(experiment.run).parameters
     more = {name: value for name, value in {"data": data, "keep": keep}.items() if name in asked}
     outcome: Outcome = experiment.run(quick=quick, seed=seed, say=say, **more)

@@ -1,8 +1,8 @@
-"""What starts when more waits than runs: flowsched beside first come, first fit, EASY, SJF and DRF.
+"""Backlogs, when more tasks wait than run: flowsched compared with first come, first fit, EASY, SJF and DRF.
 
 Mixes of tasks that differ in two resources are run to their end in the simulator.  None needs recorded inputs.  With the
-openb or a Google 2011 trace at hand, the first of its tasks run on a part of its machines, too.  Run times are known in
-advance where the name of a scheduler says so, and to EASY and SJF.
+openb or a Google 2011 trace, the first of its tasks also run on a part of its machines.  EASY, SJF and the
+schedulers named so know run times in advance.
 
 The bounded slowdown is the time from arrival to end by the run time, of at least 10 s (Feitelson, JSSPP 2001).  The
 largest tasks are those that take the largest part of a machine.
@@ -44,7 +44,7 @@ Figures = tuple[float, ...]
 
 @dataclass(frozen=True)
 class _Kind:
-    """A scheduler, and if it is told run times."""
+    """A scheduler; `told` is True if it knows run times in advance."""
 
     make: Callable[[tuple[str, ...]], Schedules]
     told: bool = False
@@ -79,7 +79,7 @@ def run(
     data : Path, optional
         Directory with ``openb/`` and ``google2011/``; the rows of a trace that is not there are left out.
     keep : callable, optional
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------
@@ -197,7 +197,7 @@ _TRACES = {
         "with machine_events and task_events of https://github.com/google/cluster-data (ClusterData2011_2)",
     ),
 }  # fmt: skip
-"""By name of the trace, its folder, and where it can be had."""
+"""By name of the trace, its folder, and its source."""
 
 _MACHINES = 75
 """About as many machines of a trace are kept."""
@@ -206,7 +206,7 @@ _MACHINES = 75
 def _first(trace: Workload, tasks: int) -> Workload:
     """Return the first tasks of a trace that fit on a part of its machines, all at once and of one priority.
 
-    The other schedulers know no priorities.
+    The other schedulers do not have priorities.
     """
     machines = trace.machines[:: max(1, len(trace.machines) // _MACHINES)]
     known = fs.Resources(trace.resources)

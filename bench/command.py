@@ -95,7 +95,7 @@ _MORE = {
 
 
 class _Experiments(endings.Group):
-    """The group whose error on an unknown name lists those that there are."""
+    """The group whose error on an unknown name lists the known names."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -189,7 +189,7 @@ def _command(name: str) -> click.Command:
 
 
 def _drawn() -> int:
-    """Return a seed that nobody could have tuned the code to."""
+    """Return a random seed, so that the code cannot have been tuned to it."""
     return secrets.randbelow(100_000)
 
 
@@ -238,7 +238,7 @@ def _run(
 def _finish(
     experiment: ModuleType, facts: dict[str, Any], outcome: Outcome, outputs: _Outputs, console: endings.Words
 ) -> None:
-    """Write the files that are asked for, then print the rows."""
+    """Write the requested files, then print the rows."""
     if hasattr(experiment, "versions"):
         facts["environment"]["peers"] |= experiment.versions()
     if outputs.json_file is not None:
@@ -369,7 +369,7 @@ def bench_all(
 
 
 def _facts(rows: Path) -> dict[str, Any]:
-    """Return what a file has of a measurement; nothing if it cannot be read."""
+    """Return the data of a measurement in a file; none if it cannot be read."""
     try:
         found: dict[str, Any] = json.loads(rows.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -378,7 +378,7 @@ def _facts(rows: Path) -> dict[str, Any]:
 
 
 def _whole(rows: Path, quick: bool, seed: int) -> bool:
-    """Return whether a file has all rows of a measurement with these options."""
+    """Return True if a file has all rows of a measurement with these options."""
     found = _facts(rows)
     return bool(found.get("complete")) and found["quick"] == quick and found["seed"] == seed
 

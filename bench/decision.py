@@ -1,9 +1,9 @@
-"""Cost of a decision: one task ends, one comes, in clusters of three sizes; then larger changes, and what is kept.
+"""Cost of a decision: one task ends, one comes, in clusters of three sizes; then larger changes, and the data kept.
 
-Every setting is a cluster in balance: as many tasks come as end, and each that comes finds room, but in the full
-cluster, where one of those that wait takes the room.  Single events are measured once twice as many tasks have ended as
-run at a time, one by one: before, hardly a job goes with its last task, and no run comes of age.  With a journal, 20 end
-in each round until then, so runs come of age in every twentieth one.  Times are CPU time of this thread.
+Every setting is a cluster in balance: as many tasks arrive as end.  Each arrival finds room, except in the full cluster,
+where a waiting task takes the room.  Single events are measured after twice as many tasks have ended, one by one, as run
+at a time.  Before that, hardly a job goes with its last task, and no run comes of age.  With a journal, 20 tasks end in
+each round until then, so runs come of age in every twentieth one.  Times are CPU time of this thread.
 `Scheduler.schedule` is divided into update, solve and read in proportion to their wall time.  `gc.freeze()` is called
 before rounds are measured, as a long-lived scheduler would call it.
 """
@@ -58,7 +58,7 @@ class Balance:
     machines, tasks : int
         In racks of 40, and in jobs of 20; each machine has 20 CPUs, 64 units of memory and 16 slots.
     demands : sequence of mapping
-        What a job's tasks ask for: one of them, by chance.
+        Requests to draw from: all tasks of a job have the same one.
     capacity : mapping
     slots : int, optional
         Of a machine; without a limit if None.
@@ -95,7 +95,7 @@ class Balance:
         return fs.JobSubmitted(self._jobs, [fs.Task((self._jobs, k), demand) for k in range(tasks)])
 
     def exchange(self, changes: int) -> dict[str, float]:
-        """End so many tasks, submit as many jobs of one task, and decide; return the seconds of each phase."""
+        """End `changes` tasks, submit as many jobs of one task, and decide; return the seconds of each phase."""
         gone = [self.running.pop(self.random.randrange(len(self.running))) for _ in range(changes)]
         self._now += _PAUSE * changes
         phases = self._decide([*(fs.TaskCompleted(task) for task in gone), *(self._job(1) for _ in range(changes))])
@@ -103,7 +103,7 @@ class Balance:
         return phases
 
     def turn_over(self, changes: int = 1) -> None:
-        """End twice as many tasks as run at a time, so many in each round."""
+        """End twice as many tasks as run at a time, `changes` in each round."""
         for _ in range(0, 2 * self.tasks, changes):
             self.exchange(changes)
 
@@ -142,7 +142,7 @@ def run(
     data : Path, optional
         Directory with ``openb/``; the bundled model of the trace takes its place without it.
     keep : callable, optional
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def run(
         outcome.notes.append("Quick: a tenth of the size, and 60 rounds instead of 400.  Goals are of the full size.")
     _memory(
         outcome, 12_500 // part, seed, say
-    )  # first: the process has not yet freed what the system does not get back
+    )  # first: until then, the process holds no freed memory that the system does not get back
     _events(outcome, part, rounds, seed, say)
     _full(outcome, part, rounds, seed, say)
     _at_once(outcome, part, seed, say)
@@ -201,7 +201,7 @@ def _told(changes: int) -> str:
 
 
 def _measure(outcome: Outcome, world: Balance, where: str, changes: int, rounds: int, goal: str) -> float:
-    """Add the rows of a decision after so many changes; return its median."""
+    """Add the rows of a decision after a number of changes; return its median."""
     gc.collect()
     gc.freeze()
     for _ in range(_WARM):
@@ -256,7 +256,7 @@ def _at_once(outcome: Outcome, part: int, seed: int, say: Callable[[str], None])
 
 
 def _memory(outcome: Outcome, machines: int, seed: int, say: Callable[[str], None]) -> None:
-    """Measure what running tasks take, what the collector has to look at, and a snapshot."""
+    """Measure the memory of running tasks, the work of the garbage collector, and a snapshot."""
     tasks = 12 * machines
     gc.collect()
     objects, memory = len(gc.get_objects()), _resident()

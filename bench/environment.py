@@ -1,4 +1,4 @@
-"""Environment of a measurement: what a reader must know to compare its figures with others."""
+"""Environment of a measurement: the facts that a reader needs to compare its figures with others."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Allocation of an overloaded GPU cluster: the openb trace, one pod at a time and in rounds.
 
 Source: Weng et al., "Beware of Fragmentation" (FGD), USENIX ATC 2023, and the table of its artifact.  Its protocol: all
-pods of the trace, then pods drawn from it until 130 % of the cluster's GPUs are asked for, shuffled; they arrive one by
+pods of the trace, then pods drawn from it until 130 % of the cluster's GPUs are requested, shuffled; they arrive one by
 one and stay; each is placed on arrival or fails; nothing moves.  The figure is the part of all GPUs that is allocated.
 
-Here besides: *rounds* of pods that arrive together, where what its round does not place fails; *patient* rounds, where
-pods that would spoil GPUs wait for a better place until the last round; and everything known at once.
+Added here: *rounds* of pods that arrive together, where a pod fails if its round does not place it; *patient* rounds, where
+pods that would spoil GPUs wait for a better place until the last round; and a run in which all pods are known at once.
 """
 
 from __future__ import annotations
@@ -118,21 +118,21 @@ class _Run:
 def run(
     *, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path | None = None, keep: Keep = forget
 ) -> Outcome:
-    """Measure every variant of the trace that is there, in all settings, with three seeds; without it, the bundled model.
+    """Measure every available variant of the trace, in all settings, with three seeds; without it, the bundled model.
 
-    Runs go side by side in processes, as many as there are cores.
+    Runs are parallel, one process for each core.
 
     Parameters
     ----------
     quick : bool
-        One seed, no rounds but those of 1,000.
+        One seed, only rounds of 1,000.
     seed : int
         The first seed is 42 + `seed`.
     say : callable
     data : Path, optional
         Directory with ``openb/openb_node_list_all_node.csv`` and ``openb/openb_pod_list_*.csv``.
     keep : callable
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------
@@ -174,7 +174,7 @@ def run(
 
 
 def _workloads(data: Path | None, notes: list[str]) -> dict[str, Callable[[], Workload]]:
-    """Return how to get the machines and pods of each variant: from the trace's files, or from the bundled model."""
+    """Return a loader of the machines and pods of each variant: from the trace's files, or from the bundled model."""
     if data is not None:
         folder = data / _NAME
         return {variant: partial(load_trace, folder, variant=variant) for variant in _variants(folder)}
@@ -213,7 +213,7 @@ def _gpus(what: fs.Task | fs.Machine) -> float:
 
 
 def _job(job: tuple[Callable[[], Workload], _Setting, int]) -> tuple[_Setting, _Run, list[str]]:
-    """Measure one run in a process of its own; return its setting, the run and what is wrong."""
+    """Measure one run in a process of its own; return its setting, the run and its errors."""
     load, setting, seed = job
     wrong: list[str] = []
     return setting, _measure(load(), setting, seed, wrong), wrong
@@ -279,7 +279,7 @@ def _mean(values: Iterator[float]) -> float:
 
 
 def _tell(outcome: Outcome, variant: str, runs: dict[_Setting, list[_Run]]) -> None:
-    """Add rows of one variant: flowsched beside FGD, then the other published policies."""
+    """Add rows of one variant: flowsched compared with FGD, then the other published policies."""
     published = _PUBLISHED.get(variant, {})
     for setting, each in runs.items():
         row = partial(Row, _NAME, f"{variant}, {setting.name}")

@@ -1,7 +1,7 @@
 """Cost of a round in a large cluster: 12,500 machines, 150,000 tasks in 3,000 jobs, each job near its own data.
 
-A first round places everything; then, again and again, 1 % of the tasks end, as many come, and a round decides.  The
-phases are measured apart: events in, update of the network, solve, read and check, commit.  Times are CPU time of this
+A first round places everything; then, repeatedly, 1 % of the tasks end, as many arrive, and a round decides.  The
+phases are measured separately: events in, update of the network, solve, read and check, commit.  Times are CPU time of this
 thread, divided among the phases of a round in proportion to their wall time, which alone means little on a busy machine.
 """
 
@@ -249,7 +249,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
     seed : int
     say : callable
     keep : callable
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------

@@ -37,7 +37,7 @@ class Row:
     note : str
         Anything else that the reader needs: the peer, a reduced size, an absence.
     better : str
-        The direction that is better, "less" or "more", where neither unit nor ratio tells it; see `direction`.
+        The direction that is better, "less" or "more", where it does not follow from unit or ratio; see `direction`.
     """
 
     experiment: str
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def direction(self) -> Literal["", "less", "more"]:
-        """Direction that is better: as stated, less of seconds and bytes, or as the ratio has it; "" if nothing tells."""
+        """Direction that is better: as stated, less of seconds and bytes, or as the ratio has it; "" if unknown."""
         if self.better or self.unit in ("s", "B", "MB", "MiB"):
             return self.better or "less"
         value, baseline = self.value, self.baseline

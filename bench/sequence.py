@@ -1,7 +1,7 @@
 """The deployment sequence against plain proportional rounding: shares of users, heartbeat by heartbeat.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster": its tables 1 and 2 recomputed, and
-its two experiments (figures 1 to 4, which it draws without stating figures: users shall get what they own).
+its two experiments (figures 1 to 4, which it draws without stating numbers: users are to get their own shares).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SLOW = _Setting(
 _BEATS = (1.0, 10.0, 20.0, 40.0)
 """Seconds between two heartbeats of a machine.  The source expects up to 1 s, and states none for its figures."""
 
-# A policy says how many tasks from the head of each queue (of sizes) start on so many free units.
+# A policy maps the number of free units and the queues (of sizes) to the number of tasks that start from each queue's head.
 Policy = Callable[[int, list[list[int]]], Sequence[int]]
 
 

@@ -1,4 +1,4 @@
-"""Stored measurements as one page: each published figure beside ours, with the agreement of sign and order."""
+"""Stored measurements as one page: each published figure next to ours, with the agreement of sign and order."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def agreement(rows: Sequence[Mapping[str, Any]]) -> Agreement:
 
 
 def _words(row: Mapping[str, Any], text: str) -> bool | None:
-    """Return whether a row agrees with words of its source, such as a bound, a ratio, "less"; None if nothing tells."""
+    """Return True if a row agrees with words of its source, such as a bound, a ratio, "less"; None if it cannot be judged."""
     ours, found, span = row["value"], _FIGURE.fullmatch(text), _SPAN.fullmatch(text)
     if span is not None and isinstance(ours, int | float):
         return (ours > 0) == (float(span[1]) > 0) == (float(span[2]) > 0)

@@ -43,7 +43,7 @@ class Pair:
         return 100 * (after / before - 1)
 
     def loss(self, by: Literal["value", "ratio"] = "value") -> float | None:
-        """Return by how many percent the row is worse after; None if nothing tells which direction is better."""
+        """Return the percentage by which the row is worse after; None if the better direction is unknown."""
         change, direction = self.change(by), "more" if by == "ratio" else self.before.direction
         if change is None or not direction:
             return None
@@ -92,7 +92,7 @@ def pairs(before: Stored, after: Stored) -> list[Pair]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield name and both values of what differs in two environments, but for the date."""
+    """Yield name and both values of each difference between two environments, except the date."""
     for key in dict.fromkeys([*before, *after]):
         one, other = before.get(key), after.get(key)
         if isinstance(one, Mapping) and isinstance(other, Mapping):

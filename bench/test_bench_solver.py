@@ -1,8 +1,8 @@
 """Cold and incremental solve on a scheduling network of 10,000 machines, and other solvers on the same: ``pytest bench``.
 
 Every benchmark checks that its cost is the one that the others found.  NetworkX, which is Python, gets a network of 100
-machines, and so does this project beside it.  The clock is the thread's: all solve in one.  All rows with goals are in
-``python -m bench solver``.
+machines; for comparison, this project solves it, too.  The clock is that of the thread: all solve in one.  All rows with
+goals are in ``python -m bench solver``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def costs() -> dict[tuple[int, int], list[int]]:
 def test_incremental(
     benchmark: Callable[..., int], solver: str, tasks: int, k: int, costs: dict[tuple[int, int], list[int]]
 ) -> None:
-    """The round as a whole: mutate, solve and read what changed; the arrays of the change are laid out before."""
+    """The round as a whole: mutate, solve and read the changes; the arrays of the change are laid out before."""
     count = WARMUP + (ROUNDS if solver == "flowsched" else 6)
     rounds = Rounds(SchedFamily(10_000, tasks=tasks, seed=1), k, WARMUP + ROUNDS)
     found: list[int] = []

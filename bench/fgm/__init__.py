@@ -1,4 +1,4 @@
-"""FGM in the simulator: the source's offline and online experiments, beside FIFO, Capacity, Fair and DRF; and its speed.
+"""FGM in the simulator: the source's experiments, offline and online, with FIFO, Capacity, Fair and DRF; and its speed.
 
 The source ran MapReduce and Spark on 23 machines.  Here the jobs are drawn (see `workload`) and simulated, so that
 ratios may be compared, not seconds.  FGM runs in two forms: the flow's, and Algorithm 1's greedy loop in DRF's order.
@@ -40,7 +40,7 @@ Runs = Mapping[tuple[Case, str], Run]
 _ORDER = "DRF < FIFO < Capacity < Fair"
 
 _FOR_ORDER = 1.9
-"""The contention at which the source's order comes out where jobs are of one size."""
+"""The contention at which the result has the source's order, with jobs of one size."""
 
 _NOTES = (
     (
@@ -120,7 +120,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
 def _simulated(
     outcome: FgmOutcome, cases: Iterable[Case], schedulers: Iterable[str], seed: int, say: Callable[[str], None]
 ) -> dict[tuple[Case, str], Run]:
-    """Run all cases under these schedulers, as many at a time as there are processors."""
+    """Run all cases under these schedulers, one process for each processor."""
     runs: dict[tuple[Case, str], Run] = {}
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = {
@@ -211,7 +211,7 @@ def _gains(outcome: FgmOutcome, runs: Runs, cases: Iterable[Case], which: str = 
 
 
 def _ablations(outcome: FgmOutcome, cases: Iterable[Case]) -> None:
-    """Add rows of what one part of FGM after the other contributes."""
+    """Add rows of the contribution of each part of FGM."""
     for case, form in product(cases, _FORMS):
         whole = outcome.runs[case, form]
         for name in ABLATIONS:

@@ -34,7 +34,7 @@ ABLATIONS: Mapping[str, Level] = {
     "without compression and stages": Level.COARSE,
     "without compression, stages and estimates": Level.REQUEST,
 }
-"""The finest level of matching that is left where one part of FGM after the other is taken away."""
+"""The finest level of matching without each part of FGM."""
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ class _Watched:
         done: Commit = self.scheduler.commit(round)
         self.started.update((d.task, round.now) for d in done.accepted if isinstance(d, Place | Migrate))
         cluster = self.scheduler.cluster
-        # Only users that want more than they have can be treated unfairly.
+        # Only users with unmet demand can be treated unfairly.
         users = dict.fromkeys(group.job.job.user for members in cluster.waiting.values() for group in members)
         if len(users) > 1:
             shares = Shares(cluster)
@@ -134,7 +134,7 @@ class Run:
     makespan, fairness, response, decision : float
         The whole; Jain's index; mean from submission to start of a task; mean CPU time of a round.
     failures : int
-        Tasks that failed for want of memory.
+        Tasks that failed because memory was short.
     """
 
     jobs: Floats
@@ -149,7 +149,7 @@ class Run:
 
 
 def run_case(case: Case, scheduler: str, seed: int) -> Run:
-    """Simulate a case under a scheduler: of `BASELINES`, or a form of FGM, with ", " and one of `ABLATIONS` if wanted."""
+    """Simulate a case under a scheduler: of `BASELINES`, or a form of FGM, optionally with ", " and one of `ABLATIONS`."""
     workload, execution = make(case, seed, by_memory=scheduler in BY_MEMORY and not case.both)
     if scheduler in BASELINES:
         execution = replace(execution, sample=None)  # they would not listen

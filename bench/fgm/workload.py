@@ -1,17 +1,17 @@
 """The source's workload, as far as it is stated: jobs of the Facebook sizes, of applications whose needs change in stages.
 
-Told are the cluster (23 machines of 32 hardware threads and 32 GB), the volumes (50 to 400 GB), the distribution of job
-sizes, all jobs at once or at Poisson times, and that in the "cloud" scientific applications run beside.  The rest is
-chosen here, once for all figures:
+The source states the cluster (23 machines of 32 hardware threads and 32 GB), the volumes (50 to 400 GB), the distribution
+of job sizes, all jobs at once or at Poisson times, and that in the "cloud" scientific applications share the machines.
+The rest is chosen here, once for all figures:
 
 =============================  ==================================  =====================================================
 parameter                      value                               reason
 =============================  ==================================  =====================================================
-applications                   six of two to five stages           MapReduce and Spark; their needs are not told
+applications                   six of two to five stages           MapReduce and Spark; their needs are not stated
 input of a task                64 MB                               a block of their file system
-CPU that a task asks for       its peak, in whole threads          as people do, since YARN counts virtual cores
-memory that a task asks for    0.5 or 1 GB, about 1.4 times the    a thread of these machines has 1 GB, and what the source
-                               need                                compresses is CPU, so CPU is what has to be short
+CPU request of a task          its peak, in whole threads          as users do, since YARN counts virtual cores
+memory request of a task       0.5 or 1 GB, about 1.4 times the    a thread of these machines has 1 GB; the source compresses
+                               need                                CPU, so CPU has to be the scarce resource
 contention g                   1                                   Figure 4: beyond full use the performance "drops by
                                                                    much".  At twice the capacity half of it is lost.
 memory beyond the capacity     slows tasks as CPU does             Linux swaps before it kills
@@ -94,14 +94,14 @@ class Case:
     cloud : bool
         Others use the machines too.
     alike : bool
-        As many jobs, but all of the same size.
+        All jobs have the same size; their number stays.
     marked : bool
         Applications with marked stages.
     idle : bool
         The application that is idle and then busy.
     contention : float
     memory : float
-        Tasks ask for, and need, so many times the memory.
+        Factor on the requested and the needed memory of tasks.
     both : bool
         All baselines look at CPU and memory.
     """
@@ -141,7 +141,7 @@ def make(case: Case, seed: int, by_memory: bool = False) -> tuple[Workload, Exec
     case : Case
     seed : int
     by_memory : bool
-        Tasks ask for memory alone.
+        Tasks request memory only.
     """
     rng = np.random.default_rng([seed, round(case.volume)])
     sizes = _sizes(round(case.volume / BLOCK), rng)

@@ -1,8 +1,8 @@
 """HRM: batch and stream jobs on shared CPU-GPU machines, one scheduler against several, in the simulator.
 
 Source: Tang et al., "HRM: a hybrid resource scheduling framework for heterogeneous clusters oriented to Dataflow"
-(figures 6 to 12, and table 1; on cores where they need a GPU).  Where the source does not say how large a container is or how long it runs,
-the value chosen here is in the row's note.
+(figures 6 to 12, and table 1; on cores where they need a GPU).  Where the source does not state the size or run time of a
+container, the value chosen here is in the row's note.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def run(
 ) -> Outcome:
     """Run all of the source's experiments; `quick` has fewer jobs, and machines in proportion.
 
-    ``data`` may have ``azure_llm2023``; a note says what is otherwise without it.
+    ``data`` may have ``azure_llm2023``; without it, a note states the differences.
     """
     outcome = Outcome()
     keep(lambda: outcome)

@@ -17,7 +17,7 @@ __all__ = ["bursts", "lengths", "rates", "streams"]
 
 _NAME = "hrm"
 _CONTAINERS, _CORES = 40, 3
-"""Of a job; the source states the first.  With 3 cores each its 180 jobs, but not its 120, want more than there is."""
+"""Of a job; the source states the first.  With 3 cores each its 180 jobs, but not its 120, exceed the capacity."""
 
 _LENGTH = 5
 """Places in a queue: as many as containers run on a unit, so that one may follow each of them."""
@@ -42,7 +42,7 @@ def _durations(kind: RunTimes, rng: np.random.Generator, count: int) -> list[flo
 def bursts(quick: bool, seed: int) -> list[Row]:
     """Figure 6: 60, 120 and 180 jobs at once, where every decision takes the time that it needs here; mean of some runs.
 
-    The largest burst is there on a fifth of the machines, too: there decisions take next to no time.
+    The largest burst also runs on a fifth of the machines, where decisions take almost no time.
     """
     kinds: tuple[RunTimes, ...] = ("random",) if quick else ("fixed", "random")
     # Jobs, size in parts of the source's, runs.  Quick is half the jobs on half the machines, once.
@@ -121,7 +121,7 @@ def streams(quick: bool, seed: int) -> list[Row]:
 
 
 def _news(queues: dict[str, StackedQueue], seen: dict[str, int]) -> list[UnitState]:
-    """Return the states of the units that have changed since they were seen last."""
+    """Return the states of the units that have changed since the last call."""
     new = [unit for unit, queue in queues.items() if seen[unit] != queue.version]
     seen.update((unit, queues[unit].version) for unit in new)
     return [Hybrid.state_of(queues[unit], 0.0) for unit in new]
@@ -134,9 +134,9 @@ def _range(values: list[float]) -> str:
 def rates(quick: bool, seed: int) -> list[Row]:
     """Figures 7 and 8: jobs that arrive up to ten times as often, where a decision takes 5 ms for each container.
 
-    These 5 ms are an input, and so are the 200 ms that a job's decision takes; what a job waits beyond them comes out.
-    Conflicts depend on taste.  By the source's Algorithm 1 every scheduler takes the first unit that has room; here
-    each prefers others of equally good ones, unless told not to.
+    These 5 ms are an input, and so are the 200 ms of a job's decision; the result is a job's wait beyond them.  Conflicts
+    depend on the choice among equally good units.  By the source's Algorithm 1 every scheduler takes the first unit that
+    has room; here each scheduler has its own preferences, unless all are set to have the same.
     """
     rows: list[Row] = []
     count, machines = (40, 300) if quick else (150, 1050)
@@ -179,7 +179,7 @@ def lengths(quick: bool, seed: int) -> list[Row]:
     """
     rows: list[Row] = []
     kinds = 4 if quick else 8
-    # From many short containers to few long ones, their run times spread more and more.
+    # From many short containers to few long ones, with a growing spread of run times.
     for k in range(kinds):
         seconds, spread = 1.0 + 0.75 * k * 8 / kinds, 0.1 + 0.1 * k * 8 / kinds
         finished = {}

@@ -1,15 +1,15 @@
 """Figure 9: completion of batch jobs under HRM, offers of Mesos by DRF, and YARN's Capacity and Fair schedulers.
 
-The source's cluster: 8 machines of 16 cores and 32 GB.  What differs is by which messages a container gets from a free place to
-running; the time that it takes comes out.  Every message of the four systems has the same interval, `BEAT`.
+The source's cluster: 8 machines of 16 cores and 32 GB.  The systems differ in the messages between a free place and a
+running container; the result is the time that these take.  Every message of the four systems has the same interval, `BEAT`.
 
-YARN     A job's application master is a container of its own.  A machine's heartbeat tells which containers ended, and gets new
-         ones by the scheduler's order.  The master learns of them with its own next heartbeat, and launches them.
+YARN     A job's application master is a container of its own.  A machine's heartbeat reports the ended containers, and gets
+         new ones by the scheduler's order.  The master receives them with its own next heartbeat, and launches them.
          Fair is here twice: a heartbeat gives all that fits, or one container, its default (``assignmultiple`` is off).
-Mesos    Machines tell at once what ended.  The master offers what is free at intervals, and when a framework arrives, to the one
-         with the least dominant share; every job is a framework.  Drivers run outside of the cluster.
-HRM      Six schedulers claim optimistically.  A machine's heartbeat tells which containers ended, and what waits in its unit's
-         queue has followed them by then.
+Mesos    Machines report ended containers at once.  The master offers free resources at intervals, and when a framework
+         arrives, to the one with the least dominant share; every job is a framework.  Drivers run outside of the cluster.
+HRM      Six schedulers claim optimistically.  A machine's heartbeat reports the ended containers; by then, containers from
+         the queue of its unit have taken their places.
 
 Mesos here offers container by container, which is finer than its whole machines.  The orders are those of `flowsched.sim`.
 """
@@ -84,7 +84,7 @@ def _container(task: Any) -> tuple[int, int]:
 
 
 class _Heartbeats:
-    """What both comparators share: a greedy scheduler's books, and things that happen at times."""
+    """Common part of both comparators: a greedy scheduler's books, and a queue of timed actions."""
 
     def __init__(self, jobs: Sequence[tuple[str, float, list[float]]], order: Order, choice: Any = emptiest) -> None:
         self.jobs = jobs
@@ -218,7 +218,7 @@ class Offers(_Heartbeats):
                 self.launch(_container(task))
 
     def end(self, container: tuple[int, int]) -> None:
-        """Take back what a container held; it is in the next offer."""
+        """Take back the resources of a container; they are in the next offer."""
         self.greedy.apply(TaskCompleted(container, time=self.now))
         if self.ended(container[0]):
             self.greedy.apply(JobRemoved(container[0], time=self.now))
@@ -239,7 +239,7 @@ def _hrm(jobs: Sequence[tuple[str, float, list[float]]]) -> Times:
 
 
 def frameworks(quick: bool, seed: int) -> list[Row]:
-    """Rows of each program: HRM beside the others, the mean of some runs."""
+    """Return the rows of each program: HRM compared with the others, the mean of some runs."""
     rows: list[Row] = []
     runs: dict[str, Callable[[list[tuple[str, float, list[float]]]], Times]] = {
         "HRM": _hrm,

@@ -2,7 +2,7 @@
 
 Every unit has two queues.  The machine's queue is the truth.  The queue of the shared state is the known part of it: claims
 enter it at once, ends only with the machine's next heartbeat, and schedulers decide on copies that are as old as a decision
-takes.  The difference makes the two costs that HRM is about: a free place that is not known yet (feedback delay), and a claim
+takes.  The difference causes the two costs that HRM is about: a free place that is not known yet (feedback delay), and a claim
 that another scheduler has overtaken (conflict).
 """
 
@@ -115,12 +115,12 @@ class HybridSimulation:
     max_wait : float
         A queue takes a container only if its predicted wait is below this.
     patience : float
-        At a machine's heartbeat, its containers with a predicted wait of at least so long move to idle units.
+        Seconds.  At a machine's heartbeat, its containers with a predicted wait of at least this move to idle units.
     same_taste : bool
-        All schedulers prefer the same ones of equally good units.
+        All schedulers prefer the same units among equally good ones.
     in_turn : bool
         As long as containers may run at once, a scheduler leaves those places to jobs that came before its own, as far as
-        they want them.  So the last places make some jobs whole, not many jobs parts.  Afterwards the jobs that came first queue,
+        they need them.  So the last places make some jobs whole, not many jobs parts.  Afterwards the jobs that came first queue,
         half as many at once as there are schedulers.
 
     Raises
@@ -231,7 +231,7 @@ class HybridSimulation:
         return sum(job.time <= self._clock.now for job in self._jobs)
 
     def _decide(self, scheduler: _Scheduler, again: bool = False) -> None:
-        """Decide on all that is open, on the state as it is known now; on the next job, too, unless `again`."""
+        """Decide on all open jobs, by the known state; on the next job, too, unless `again`."""
         if scheduler.deciding or not (scheduler.queue or scheduler.hybrid.open):
             return
         hybrid, begin = scheduler.hybrid, time.thread_time()
@@ -259,7 +259,7 @@ class HybridSimulation:
         self._decide(scheduler, again=True)
 
     def _turn(self, hybrid: Hybrid) -> dict[Hashable, int]:
-        """Return how many containers of each open job may run at once beside those of older jobs; if none may, how many queue."""
+        """Return the number of containers of each open job that may run next to older jobs' ones, or else that may queue."""
         room = Counter(self._known[unit].room for unit in self._idle)
         places = sum(n * min(a // b for a, b in zip(have, self._least, strict=True) if b) for have, n in room.items())
         open_ = np.where(self._times <= self._clock.now, self._unassigned, 0)
@@ -306,7 +306,7 @@ class HybridSimulation:
         accepted: list[Claim] = []
         refused: list[tuple[Claim, Refusal]] = []
         for unit, those in by_unit.items():
-            # Units that share cores have less room by what was granted on the ones before.
+            # Earlier grants reduce the room of units that share cores.
             if not self._has_room(unit, those):
                 refused += [(claim, Refusal.CONFLICT) for claim in those]
                 continue
@@ -327,7 +327,7 @@ class HybridSimulation:
             for other in self._schedulers:
                 if other.asking:
                     self._decide(other, again=True)
-        # What was refused goes before the next job, and so does what found no room: there may be queues now.
+        # Refused containers go before the next job, and so do those without room: there may be queues now.
         if refused or (accepted and scheduler.hybrid.open):
             self._decide(scheduler, again=True)
         elif scheduler.queue:

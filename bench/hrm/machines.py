@@ -1,4 +1,4 @@
-"""Few machines: cores that are shared, micro-batches beside batch jobs."""
+"""Few machines: shared cores, and micro-batches that compete with batch jobs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ORIGIN = "AzureLLMInferenceTrace_code.csv of https://github.com/Azure/AzurePubl
 def processes(quick: bool, notes: list[str]) -> list[Row]:
     """Sharing as in Table 1, by real processes on this machine's cores: 1, 2 or 3 at once on one unit of an agent.
 
-    Each copies memory, or computes in the cache; it has a core for itself where there are enough.
+    Each copies memory, or computes in the cache; it has its own core where there are enough.
     """
     if not hasattr(os, "pidfd_open"):
         notes.append("the agent runs on Linux only: the rows of processes that share this machine are left out")
@@ -71,9 +71,9 @@ def processes(quick: bool, notes: list[str]) -> list[Row]:
 
 
 def interference(quick: bool, notes: list[str]) -> list[Row]:
-    """Figure 10 by real processes: a stream's process beside batch ones that share its core, or the memory's bandwidth.
+    """Figure 10 by real processes: a stream's process with batch ones that share its core, or the memory's bandwidth.
 
-    Stacked, the agent stops batch for it; else all run at once.  Both are measured, and the process alone.
+    Stacked, the agent stops batch processes for it; otherwise all run at once.  Both are measured, and the process alone.
     """
     if not hasattr(os, "pidfd_open"):
         return []  # `processes` says so
@@ -129,7 +129,7 @@ def _by_hand(code: str, cpus: list[int]) -> float:
 
 
 def _beside(code: str, cpus: list[int], count: int, stacked: bool) -> float:
-    """Return the seconds of a stream's process on these CPUs beside batch processes that never end."""
+    """Return the seconds of a stream's process on these CPUs together with batch processes that never end."""
     from flowsched.hrm.agent import Agent
 
     vcore = len(cpus) if stacked else len(cpus) + count
@@ -149,12 +149,12 @@ def _beside(code: str, cpus: list[int], count: int, stacked: bool) -> float:
 
 
 def stream_latency(data: Path | None, quick: bool, seed: int, notes: list[str]) -> list[Row]:
-    """Figure 10: micro-batches beside 1 to 9 batch jobs, with stacked queues and with fair shares of the cores.
+    """Figure 10: micro-batches with 1 to 9 batch jobs, with stacked queues and with fair shares of the cores.
 
     128 cores; the stream job has 32 containers, each batch job 40 that run 5 to 15 s and are followed by others.  The
     micro-batches are 10 s of the Azure trace each, or drawn where that is absent, scaled so that one takes 2 s on average
-    when alone.  Stacked, it takes as long beside any number of batch jobs, because a stream's priority is absolute: that is no
-    row.  Without, the ratio comes out.  Elastic streams have as many containers as their load wants.
+    when alone.  Stacked, the number of batch jobs does not change its time, because a stream's priority is absolute: that is
+    not a row.  Without stacking, the ratio is a result.  Elastic streams have as many containers as their load needs.
     """
     path = None if data is None else data / _REQUESTS
     if path is None or not path.exists():

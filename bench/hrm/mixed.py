@@ -2,7 +2,7 @@
 
 *Detection* unpacks an image on a core of the CPU, sends it to the device's core, where it is packed again, and waits for
 the answer: as on a GPU, the two sides take turns.  *Word count* counts the words of a text and writes the counts to disk.
-Both run for ever; their CPU time and what they have done are read at both ends of a window.
+Both run for ever; their CPU time and their numbers of images and texts are read at both ends of a window.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _IMAGES = 720
 """Of Table 1."""
 
 _LEAST = 20
-"""Images and texts of a window: CPU time is told in steps of 10 ms."""
+"""Least number of images and texts of a window: CPU time is counted in steps of 10 ms."""
 
 
 def mixed(quick: bool, notes: list[str]) -> list[Row]:
@@ -91,7 +91,7 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
     if not cpus:
         notes.append("there is one core, and none to stand for a GPU: Figure 12 is left out")
         return []
-    # Detections, word counts, what a byte takes.  All take turns, so that other load of the machine meets each.
+    # Detections, word counts, seconds for a byte.  All take turns, so other load of the machine affects each.
     n = len(cpus)
     counts = [(detections, n, byte) for byte in _DISKS.values() for detections in (0, 1)]
     settings = [(1, 0, 0.0), *counts, (2, 0, 0.0), (3, 0, 0.0)]
@@ -121,7 +121,7 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
 
 
 def _beside(where: str, alone: NDArray[np.float64], count: NDArray[np.float64], both: NDArray[np.float64]) -> list[Row]:
-    """Return the rows of detection and word count together, beside each alone."""
+    """Return the rows of detection and word count together, compared with each alone."""
     note = "measured; baseline: {}"
     rows = [
         Row("hrm", where, metric, value, base, value / base, told, unit, note.format(of), better="more")

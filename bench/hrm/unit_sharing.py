@@ -1,4 +1,4 @@
-"""Sharing of units: streams of micro-batches beside batch containers."""
+"""Sharing of units between streams of micro-batches and batch containers."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def unstacked_latencies(
 ) -> Floats:
     """Return the latency of each micro-batch if the stream job shares all cores fairly with batch jobs, as by offers of Mesos.
 
-    A free core is offered to the job that has the fewest; what runs is not taken back.
+    A free core is offered to the job that has the fewest; running containers are not stopped.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def unstacked_latencies(
     parts : int
         Containers of one core that share a micro-batch.
     jobs : sequence of int
-        Batch containers of one core that each job beside it wants to run, at any time.
+        Batch containers of one core that each of the other jobs wants to run, at any time.
     cores : int
     draw : callable
         Returns the run time of the next batch container.
@@ -132,7 +132,7 @@ def unstacked_latencies(
     left = [parts] * len(work)  # by micro-batch: parts that have not ended
     latency = np.full(len(work), np.nan)
     ends: list[tuple[float, int, int]] = []  # end, job, micro-batch
-    # The batch jobs are there before: what they have left to run is any part of a run time.
+    # The batch jobs are there before: the rest of their run time is a random part of it.
     now, arrived = 0.0, 0
     begins = True
     while np.isnan(latency).any():

@@ -64,7 +64,7 @@ def run(
 
 
 def marks(snp: Any, gpu: Any, priority: Any, latency: Any, cost: Any) -> list[Row]:
-    """Return a row for each statement, with the word whether the figures of this run agree in sign and order."""
+    """Return a row for each statement, which states if the figures of this run agree with it in sign and order."""
     held: list[tuple[str, bool]] = []
     for load in ("batch", "service", "mixed"):
         of = [by_name for setting, by_name in snp.items() if setting.startswith(load) and "MB" not in setting]

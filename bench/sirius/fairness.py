@@ -2,8 +2,8 @@
 
 Chosen beforehand.  Every scheduler has 24 slots a machine, as the source sets K to the number of cores; a round is a second; no
 running task is stopped.  A task of a batch job reads 128 MB, a block of HDFS, from the machine where an earlier job left it,
-drawn at random.  Services read nothing.  Jobs have 12 to 72 tasks.  They arrive at 70 % of what the cores can do, or at 120 %
-for as long as they arrive, so that a queue builds up.
+drawn at random.  Services read nothing.  Jobs have 12 to 72 tasks.  Their arrival rate is 70 % of the capacity of the cores,
+or 120 % until the last arrival, so that a queue builds up.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def jobs_of_load(kinds: Sequence[Kind], count: int, part: float, seed: int, bloc
 
 
 def schedulers(seed: int, block: float = BLOCK) -> dict[str, Callable[[], Any]]:
-    """Return makers by name; Sirius and Firmament price bytes alike, and both let a task wait for its data for a while."""
+    """Return makers by name; Sirius and Firmament price bytes alike, and in both a task waits for its data for a while."""
     # As in Firmament's network, a task goes to the rack of its data after half the seconds of a transfer, anywhere after all.
     costs: dict[str, Any] = {
         "placement": (),

@@ -1,9 +1,9 @@
-"""Latency of a decision (Figures 12 and 13): the random queue, cost scaling from nothing, and the incremental solver.
+"""Latency of a decision (Figures 12 and 13): the random queue, cost scaling from scratch, and the incremental solver.
 
 5,000 and 10,000 machines of 24 slots and 64 GB, 10,000 to 20,000 tasks, as in the source.  In a round 1 % of the tasks leave and as
 many arrive.  The network is that of `bench solver`: every task has arcs to five machines and two racks, to the cluster and to
-its job's aggregator.  The source takes tasks from the Google trace of 2011, which it does not describe further; here the sizes
-of its jobs are taken, from the trace where it is at hand, else drawn.
+its job's aggregator.  The source takes tasks from the Google trace of 2011, which it does not describe further; here only the sizes
+of its jobs are used, from the trace if available, else drawn.
 """
 
 from __future__ import annotations

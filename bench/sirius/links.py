@@ -2,8 +2,8 @@
 
 A task streams its input while it computes: at full speed it needs ``bytes / seconds`` of bandwidth.  Input on the task's own
 machine comes at that rate.  Other input passes the network interfaces of both machines, and between racks the links of both
-racks to the core switch.  Links are shared max-min fairly, as long flows of TCP come near to.  So what a bad place costs is no
-input: it comes out of how many tasks read through the same link.
+racks to the core switch.  Links are shared max-min fairly, which long TCP flows approximate.  So the cost of a bad place is
+not an input: it follows from the number of tasks that read through the same link.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reading:
     within: float
 
     def snp(self) -> float:
-        """Geometric mean over jobs of ideal / actual run time (equation 11); ideal: all tasks at once, beside their input."""
+        """Return the geometric mean over jobs of ideal / actual run time (equation 11); ideal: all tasks at once, input local."""
         sizes = np.cumsum([len(job.seconds) for job in self.jobs])[:-1]
         ideal = np.array([job.seconds.max() for job in self.jobs])
         actual = np.array(
@@ -109,7 +109,7 @@ def _path(source: int, machine: int) -> tuple[int, int, int, int]:
 
 
 def read_all(jobs: Sequence[ReadingJob], scheduler: Any, slots: int) -> Reading:
-    """Run jobs to their end on 20 machines of two racks; what runs goes on to its end."""
+    """Run jobs to their end on 20 machines of two racks; running tasks are never stopped."""
     count = sum(len(job.seconds) for job in jobs)
     seconds = np.concatenate([job.seconds for job in jobs])
     source = np.concatenate([job.source for job in jobs])

@@ -1,7 +1,7 @@
 """The model of run time on 20 machines: programs, loads of jobs, and one simulated run of a load.
 
 20 machines in two racks, 24 cores each; those of rack 1 have a GPU.  No machine has more tasks than cores.  The speed of a
-program without its GPU is an assumption; where tasks run, and how long they wait, comes out.
+program without its GPU is an assumption; the places and the waits of tasks are results.
 """
 
 from __future__ import annotations

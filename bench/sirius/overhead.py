@@ -2,9 +2,9 @@
 
 Each runs in a process of its own, on one core and with at most 4 GB, as in the source.  Both are given the same events: machines
 of 24 slots, two tasks a machine, then rounds in which 1 % of the tasks end and as many arrive.  The CPU time is that of events,
-decision and commit; the memory is the process's peak, with Python and NumPy in it, which are told beside.
+decision and commit.  The memory is the process's peak; it includes Python and NumPy, whose part is in the note of the row.
 
-One random queue counts slots and knows nothing else.  The other has the scheduler's own model of the cluster: each task goes to
+One random queue only counts slots.  The other has the scheduler's own model of the cluster: each task goes to
 a random one of the machines whose cores and memory suffice.
 """
 
@@ -39,7 +39,7 @@ Cost = tuple[float, float, float]
 
 
 def _peak() -> float:
-    """Return the peak of the resident memory in bytes; not by `getrusage`, which counts what was there before the program."""
+    """Return the peak of the resident memory in bytes; `getrusage` would include memory of the time before the program."""
     lines = dict(line.split(":", 1) for line in _STATUS.read_text().splitlines())
     return 1024.0 * int(lines["VmHWM"].split()[0])
 

@@ -1,8 +1,8 @@
-"""Placement (Figures 8 and 9): image analysis that wants GPUs, beside a random queue and a hard constraint, with the same slots.
+"""Placement (Figures 8 and 9): image analysis that prefers GPUs, compared with a random queue and a hard constraint, with the same slots.
 
 Chosen beforehand.  K = 1, one task a machine, as the source sets it; 10 of the 20 machines have a GPU.  A task runs for 50 to
 70 s on a GPU.  Without one it takes `SLOWER` times as long: an input, so there are several.  A second of waiting costs as much as
-a second of running, as in Firmament's network: a task waits for a GPU as long as it would lose without, then goes anywhere.
+a second of running, as in Firmament's network: a task waits for a GPU for the time that it would lose without one, then takes any machine.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _measured(count: int, slower: float, seed: int) -> dict[str, tuple[float, fl
 
 
 def measure_placement(outcome: Outcome, seed: int) -> Found:
-    """Add rows to the outcome; return what was measured where a program is three times slower without a GPU."""
+    """Add rows to the outcome; return the measurements of a program that is three times slower without a GPU."""
     found: Found = {"Sirius": {}, "GPU machines only": {}, "random queue": {}}
     for count in (10, 20, 30, 40):
         for slower in SLOWER:

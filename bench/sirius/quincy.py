@@ -1,4 +1,4 @@
-"""Firmament with Quincy's costs: a network of its own for the tasks that wait, solved from nothing in every round.
+"""Firmament with Quincy's costs: a network of its own for the tasks that wait, solved from scratch in every round.
 
 ::
 
@@ -9,9 +9,9 @@ A place costs the bytes that cross a switch for it: those from another rack `COR
 unit.  An arc to a rack, or to X, has the largest cost of the machines behind it.  Waiting costs the seconds waited so far.
 There are no bounds: costs alone decide, as in Firmament.  Sources: Isard et al., SOSP 2009, section 4; Gog et al., OSDI 2016.
 
-Firmament lets a relaxation algorithm and cost scaling race, both from nothing.  Here the project's own solvers race:
+Firmament runs a relaxation algorithm and cost scaling in a race, both from scratch.  Here the project's own solvers race:
 ``algorithm="cost_scaling"``, and ``algorithm="repair"`` of a fresh network in the place of relaxation.  That one augments by
-shortest paths from a dual start, as relaxation raises duals and augments; it is no RELAX-IV.  Both must find the same cost.
+shortest paths from a dual start, as relaxation raises duals and augments; it is not RELAX-IV.  Both must find the same cost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Meaning = tuple[Any, ...]
 """Of an arc: ("machine", task, machine), ("rack", task, rack), ("X", task), ("room", rack, machine), or ("",)."""
 
 _UNIT = 1000
-"""Integer cost of a second: costs are told apart to a thousandth."""
+"""Integer cost of a second: the resolution of costs is a thousandth."""
 
 
 class Firmament(Slots):
@@ -77,7 +77,7 @@ class Firmament(Slots):
         return self._read(result.flow, meaning)
 
     def network(self, now: float) -> tuple[FlowProblem, list[_Meaning]]:
-        """Return the network, and what a unit of flow on each arc means."""
+        """Return the network, and the meaning of a unit of flow on each arc."""
         machines, racks = list(self.rack), list(dict.fromkeys(self.rack.values()))
         jobs = list(dict.fromkeys(job for _, job, _ in self.waiting.values()))
         names = [("sink", None), ("X", None), *(("rack", r) for r in racks), *(("machine", m) for m in machines)]

@@ -1,4 +1,4 @@
-"""Schedulers that know slots only: the random queue, and what it shares with Firmament's network."""
+"""Schedulers that know slots only: the random queue, and its common part with Firmament's network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["RandomPlacement", "Slots"]
 
 
 class Slots:
-    """Free slots of machines, and tasks in the order in which they came; what runs goes on to its end.
+    """Free slots of machines, and tasks in the order in which they came; running tasks are never stopped.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Slots:
 class RandomPlacement(Slots):
     """A queue, first come, first served: each task goes to a random machine that has a free slot.
 
-    A draw costs the same whatever the number of machines: those with a free slot stand in a list without gaps.
+    The cost of a draw does not depend on the number of machines: those with a free slot are in a list without gaps.
     """
 
     def __init__(self, seed: int) -> None:

@@ -2,9 +2,8 @@
 
 A round is timed from the first mutation to the last changed flow read, Python's calls included; of a peer, all calls that
 the same change takes.  Times are medians over the rounds, each the least of its repetitions; cold solves are the least of
-theirs.  Solvers take turns, and what is counted is the processor's time of the thread (all solve in one): on an idle machine
-that is the time on the clock, and on a busy one it does not charge the longer solves with the work of others.  Every optimum
-is compared.
+theirs.  Solvers take turns.  The clock is the CPU time of the thread (all solve in one): on an idle machine that is the wall
+time, and on a busy one it does not charge the longer solves with the work of others.  Every optimum is compared.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         Fewer rows on smaller networks, about a minute.
     seed : int
     say : callable
-        Told each row as it is known.
+        Called with each row when it is known.
     data : Path, optional
-        Where ``flowlessly`` is, the folder ``test_graphs`` of https://github.com/ICGog/Flowlessly; without it, its rows
+        Directory with ``flowlessly``, the folder ``test_graphs`` of https://github.com/ICGog/Flowlessly; without it, its rows
         are left out.
     keep : callable
-        Told how to get the rows so far.
+        Called once with a function that returns the rows so far.
 
     Returns
     -------
@@ -115,7 +114,7 @@ def run_files(paths: Sequence[Path], *, repeats: int, say: Say, keep: Keep = for
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of peers that are no Python packages."""
+    """Return the versions of peers that are not Python packages."""
     return {} if lemon.absent() else {"LEMON": lemon.version()}
 
 

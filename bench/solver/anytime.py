@@ -1,6 +1,6 @@
-"""Time limits: how late an answer is, how far above the optimum, and what the next solve saves.
+"""Time limits: delay of an answer, its distance from the optimum, and the time that the next solve saves.
 
-Limits are parts of the full time of a solve, and seconds on the clock: on a busy machine an answer may be late for the work of others.
+Limits are parts of the full time of a solve, in wall time: on a busy machine, the work of others may delay an answer.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ __all__ = ["measure"]
 
 
 def measure(findings: Findings, folder: Path) -> None:
-    """Add rows of each change file on its graph: the stream's round against OR-tools from nothing."""
+    """Add rows of each change file on its graph: the stream's round against OR-tools from scratch."""
     ours: list[float] = []
     theirs: dict[str, list[float]] = {}
     for graph in sorted(folder.glob("graph_*m_*crs_*j.in*")):
@@ -34,7 +34,7 @@ def measure(findings: Findings, folder: Path) -> None:
             problem = without_lower(_problem(network))
             for peer, solve in peers.cold_peers().items():
                 measured = solve(problem)
-                fixed = int((network.lower() * network.cost()).sum())  # what the lower bounds, sent in advance, cost
+                fixed = int((network.lower() * network.cost()).sum())  # cost of the lower bounds, sent in advance
                 measured.cost += fixed
                 findings.check(f"flowlessly, {change.name}", cost, {peer: measured})
                 theirs.setdefault(peer, []).append(measured.total)

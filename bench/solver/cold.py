@@ -1,4 +1,4 @@
-"""Cold solves: build, solve and read, against other solvers that start from nothing; and memory."""
+"""Cold solves: build, solve and read, against other solvers that start from scratch; and memory."""
 
 from __future__ import annotations
 

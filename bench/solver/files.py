@@ -17,7 +17,7 @@ __all__ = ["measure"]
 
 
 def measure(findings: Findings, paths: Sequence[Path], repeats: int) -> None:
-    """Add the rows of each file: the answer, the time of flowsched beside each peer; then mean and worst of the ratios.
+    """Add the rows of each file: the answer, the time of flowsched and each peer; then mean and worst of the ratios.
 
     The solvers take turns, and the least time of each counts.  All answers must be equal.  A file that cannot be read is a
     failed part, and the others go on.

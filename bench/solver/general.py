@@ -102,7 +102,7 @@ def netgen(nodes: int, arcs: int, seed: int) -> FlowProblem:
 def goto(nodes: int, degree: int, seed: int) -> FlowProblem:
     """A torus in the manner of GOTO: each node's arcs go to its followers at strides up to 2 sqrt(nodes), one source.
 
-    Arcs of short strides are cheap and narrow, those of long ones wide and dear, so that the flow has to wind.
+    Arcs of short strides are cheap and narrow, arcs of long ones wide and expensive, so that the flow has to wind.
     """
     rng = np.random.default_rng(seed)
     side = int(np.sqrt(nodes))

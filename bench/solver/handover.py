@@ -1,8 +1,8 @@
-"""What a warm solve takes, in cold solves of the same network: families drawn by a seed, changes of every kind and size.
+"""Time of a warm solve in cold solves of the same network: families drawn by a seed, changes of every kind and size.
 
 A network is feasible by construction and stays so: its supplies are sums of *ways*, each with an amount, and every
-arc has room for all of them.  A change draws again how much the ways of a part of all carry, the room that is left, or the costs;
-or takes arcs or nodes out and puts them back under new ids.
+arc has room for all of them.  A change draws again the amounts of some of the ways, the spare room, or the costs; or it
+removes arcs or nodes and adds them again under new ids.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ KINDS = ("supplies", "costs", "capacities", "costs and supplies", "arcs", "nodes
 
 @dataclass
 class Drawn:
-    """A network, the ways that its supplies are made of, and how its numbers are drawn."""
+    """A network, the ways that its supplies are made of, and the draws of its numbers."""
 
     tail: Ints
     head: Ints
     cost: Ints
     spare: Ints
-    """Capacity above what all ways together need."""
+    """Capacity above the sum of the ways' amounts."""
     ways: list[list[int]]
     ends: Ints
     """Source and sink by way."""
@@ -44,19 +44,19 @@ class Drawn:
     spares: Callable[[np.random.Generator, int], Ints]
 
     def __post_init__(self) -> None:
-        """Add up what the ways need at most."""
+        """Add up the largest amounts of the ways."""
         self.need = np.zeros(len(self.tail), np.int64)
         for way, amount in zip(self.ways, self.amount.tolist(), strict=True):
             self.need[way] += amount
 
     @property
     def capacity(self) -> Ints:
-        """Room for all ways, and what is to spare."""
+        """Room for all ways, and the spare room."""
         return self.need + self.spare
 
     @property
     def supply(self) -> Ints:
-        """What the ways carry now."""
+        """Supplies of the nodes, by the amounts that the ways carry now."""
         sums = np.zeros(self.nodes, np.int64)
         np.add.at(sums, self.ends[:, 0], self.carried)
         np.subtract.at(sums, self.ends[:, 1], self.carried)
@@ -74,7 +74,7 @@ class Live:
         self.supply = drawn.supply
 
     def change(self, kind: str, share: float, rng: np.random.Generator) -> Callable[[], None]:
-        """Draw a change of a share of all; return what brings it into the network."""
+        """Draw a change of a share of all; return a function that applies it to the network."""
         drawn, net = self.drawn, self.net
         todo: list[Callable[[], None]] = []
         if "supplies" in kind:
@@ -431,7 +431,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
 
 
 def draw(family: str, seed: int, size: int) -> Live:
-    """Draw a network of about so many nodes."""
+    """Draw a network of about `size` nodes."""
     return Live(FAMILIES[family](np.random.default_rng([seed, list(FAMILIES).index(family)]), size))
 
 
@@ -467,7 +467,7 @@ def rows(
 
 
 def measure(findings: Findings, seed: int, size: int, shares: tuple[float, ...], repeats: int) -> None:
-    """Add a row for each family: what a warm solve takes, in cold solves; and the worst of all."""
+    """Add a row for each family: the time of a warm solve in cold solves; and the worst of all."""
     worst: dict[str, float] = {}
     for family in FAMILIES:
         ratios, slowest = [], ("", 0.0)

@@ -9,8 +9,8 @@ Jobs have a geometric number of tasks, about 100; machines have ``slots`` slots 
 racks and machines cost their load.  In a round of change some tasks leave and as many arrive: an arriving task takes
 the *row* of one that left, so that a round is an assignment to a few rows of a few arrays.
 
-What a change is, as arrays, is drawn and laid out before the clock starts (`Rounds`, `LiveNetwork.prepare`); what is
-timed is the calls of a solver.
+The arrays of a change are drawn and laid out before the clock starts (`Rounds`, `LiveNetwork.prepare`); only the calls of a
+solver are timed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SchedFamily:
     max_cost : int
         Unit of the costs: a preferred machine costs up to a quarter of it, waiting costs 1.5 to 2.1 times of it.
     seed : int
-        Seed of all that is drawn.
+        Seed of all draws.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class SchedFamily:
         return change
 
     def problem(self, tasks: Tasks | None = None) -> FlowProblem:
-        """Return the whole network with these tasks (by default the present ones), for solvers that start from nothing."""
+        """Return the whole network with these tasks (by default the present ones), for solvers that start from scratch."""
         tasks = self.tasks if tasks is None else tasks
         static = StaticNodes(self)
         tail, head, capacity, cost = static.arcs()
@@ -223,7 +223,7 @@ class Rounds:
         self.changes = [family.change(size) for _ in range(count)]
 
     def tasks_after(self, count: int) -> Tasks:
-        """Return the tasks after so many rounds."""
+        """Return the tasks after `count` rounds."""
         tasks = self.first.copy()
         for change in self.changes[:count]:
             tasks.replace(change.rows, change.arriving)

@@ -43,7 +43,7 @@ def solve(problem: FlowProblem, method: str) -> tuple[int, tuple[float, float, f
     -------
     cost : int
     seconds : tuple of float
-        Build, solve and read, measured inside, so that LEMON is not charged for the way there.
+        Build, solve and read, measured inside, so that the call from Python is not charged to LEMON.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """The same problem through this project and through other solvers: cost, and the seconds of each phase.
 
-Timed are the calls of a solver, on arrays that lie ready in the form that it wants, by the clock of the thread.
+The calls of a solver are timed by the clock of the thread, on arrays that are ready in its own form.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def networkx(problem: FlowProblem) -> Measured:
 class LemonWarm:
     """LEMON's network simplex by pylmcf, restarted from its last basis when supplies, capacities or costs change.
 
-    Its defaults mostly fall back to a cold solve; here the limits that make it do so are lifted.
+    Its defaults mostly fall back to a cold solve; here the limits that cause this are removed.
 
     Parameters
     ----------
@@ -145,8 +145,8 @@ class LemonWarm:
 class SchedWarm:
     """`LemonWarm` on a family of scheduling networks.
 
-    pylmcf's networks cannot gain or lose arcs, so this one holds from the start every task that will ever arrive, with no
-    supply until it does and after it left: the peer is told the future, and a round is a change of supplies and of the
+    The arc set of pylmcf's networks is fixed, so this one holds from the start every task that will ever arrive, without
+    supply before its arrival and after its end.  The peer knows the future, and a round is a change of supplies and of the
     jobs' capacities.
     """
 

@@ -30,7 +30,7 @@ _SIZE = re.compile(r"(?P<machines>[\d,]+) x 4, 97 % load, k = 1$")
 
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
-    """Draw what the rows hold.
+    """Draw the rows.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _by_size(rows: list[Row], figure: Figure) -> bool:
 def _cold(rows: list[Row], figure: Figure) -> bool:
     """Plot the ratio of the best peer's time to flowsched's for each network, build included."""
     found = [row for row in rows if row.metric == "build included" and row.note.startswith("best peer")]
-    found = [row for row in found if "NetworkX" not in row.note]  # which is Python, and of another order
+    found = [row for row in found if "NetworkX" not in row.note]  # which is Python, and far slower
     found = sorted((row for row in found if row.ratio is not None), key=lambda row: row.ratio or 0.0)
     if not found:
         return False

@@ -1,4 +1,4 @@
-"""Cost scaling by itself: cold against OR-tools' and LEMON's, and incrementally (ICS) against itself from nothing, with a random queue beside it.
+"""Cost scaling alone: cold against OR-tools' and LEMON's, and incremental (ICS) against itself from scratch and a random queue.
 
 The claim of the source (Sirius, Figures 12 and 13): on 5,000 and 10,000 machines the decision latency of incremental cost scaling is up to ten times below that of
 cost scaling from scratch, and below that of a queue.
@@ -34,7 +34,7 @@ def cold(
     quick: bool,
     data: Path | None,
 ) -> None:
-    """Add rows of cost scaling from nothing, build included; ``sizes`` are machines, slots and tasks of scheduling networks.
+    """Add rows of cost scaling from scratch, build included; ``sizes`` are machines, slots and tasks of scheduling networks.
 
     The goal is against OR-tools' cost scaling; LEMON's is among the details.
     """
@@ -110,7 +110,7 @@ class RandomQueue:
         self.round(np.arange(len(family.tasks)))
 
     def round(self, rows: Ints) -> float:
-        """Let the tasks of these rows leave and others take their rows; return the seconds of all decisions."""
+        """Replace the tasks of these rows by others; return the seconds of all decisions."""
         tasks = rows.tolist()
         draws = self.rng.random(len(tasks) + len(self.waiting)).tolist()
         begin = thread_time()

@@ -70,7 +70,7 @@ def _replay(
     ours: NDArray[np.float64],
     theirs: dict[str, NDArray[np.float64]],
 ) -> None:
-    """Let each solver go through all rounds by itself: its data are in the caches, as in a program that uses one solver."""
+    """Run each solver alone through all rounds: its data are in the caches, as in a program that uses one solver."""
     net = FlowNetwork()
     net.add_nodes(start.supply)
     arcs = net.add_arcs(start.tail, start.head, start.capacity, start.cost)

@@ -95,7 +95,7 @@ def _told_apart() -> Iterator[None]:
 
 
 class Out(Console):
-    """The standard output; no wider than a page if it is no terminal."""
+    """The standard output; no wider than a page if it is not a terminal."""
 
     def __init__(self, width: int = 120) -> None:
         super().__init__(highlight=False, markup=False)

@@ -358,7 +358,7 @@ class _Session:
             stop.cancel()
 
     def _give_up(self, driver: Driver) -> None:
-        """Cancel what is left of a gang of which a task has failed."""
+        """Cancel the remaining tasks of a gang of which a task has failed."""
         for job in self._jobs.jobs:
             if job.submitted.gang is not None and any(self.ends.get(task) for task in job.commands):
                 for task in job.commands:
@@ -373,7 +373,7 @@ class _Session:
         self._stop.set()
 
     def _note(self, task: Hashable, value: Any, error: BaseException | None) -> None:
-        """Take note of the end of a task."""
+        """Record the end of a task."""
         said = ""
         if isinstance(error, TaskCancelledError):
             said = "another task of its gang failed" if task in self._cancelled else ""

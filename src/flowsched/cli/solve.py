@@ -165,7 +165,7 @@ def _solve_file(file: BinaryIO, limit: int, algorithm: Algorithm, time_limit: fl
 
 
 def _compared(file: BinaryIO, limit: int, time_limit: float | None) -> tuple[str, bool]:
-    """Return the table of a file, and whether it is malformed or answers differ."""
+    """Return the table of a file, and True if it is malformed or answers differ."""
     try:
         problem = read_dimacs(file, limit=limit)
     except DimacsError as error:

@@ -47,7 +47,7 @@ PACKAGES = {"OR-tools": "ortools", "pylmcf": "pylmcf"}
 """The package of each other solver."""
 
 _SLOW, _SHORT = 4.0, 0.1
-"""A solver that takes so many times as long as the fastest, and more than these seconds, gets one turn."""
+"""Ratio to the fastest solver, and seconds: a solver that exceeds both gets one turn."""
 
 
 class Infeasible(RuntimeError):
@@ -173,9 +173,9 @@ def without_lower(problem: FlowProblem) -> FlowProblem:
 def take_turns(
     problem: FlowProblem, ours: Mapping[str, Solve], peers: Mapping[str, Solve], repeats: int
 ) -> dict[str, Turns]:
-    """Let solvers take turns on a problem; peers get it without lower bounds, whose cost is added to theirs.
+    """Run solvers on a problem in turns; peers get it without lower bounds, whose cost is added to theirs.
 
-    Peers have no turn where the supplies do not add up to 0: they read that otherwise.
+    Peers have no turn where the supplies do not add up to 0: their semantics differ there.
     """
     plain = without_lower(problem)
     fixed = sum(a * b for a, b in zip(problem.lower.tolist(), problem.cost.tolist(), strict=True) if a)
@@ -194,7 +194,7 @@ def take_turns(
 
 
 def _turn(turn: Turns, solve: Solve, problem: FlowProblem, fixed: int) -> None:
-    """Let a solver answer once more."""
+    """Run a solver once more, and record its answer and time."""
     begin = thread_time()
     try:
         measured = solve(problem)

@@ -228,7 +228,7 @@ def _times(workload: Workload) -> Table:
 
 
 def _demands(workload: Workload) -> Table:
-    """Return the demands of the tasks that ask for a resource at all."""
+    """Return the demands of the tasks that request a resource."""
     resources = Resources(workload.resources)
     found = Counter(
         tuple(resources.demand("demand", task.demand).tolist()) for a in workload.arrivals for task in a.job.tasks

@@ -1,8 +1,8 @@
 """FGM: fine-grained matching in stages, with compressible resources, as an adapter of the scheduler.
 
-`DemandEstimator` learns what tasks of a kind need as they proceed.  `divide_stages` turns that into a few stages.
-`match` asks whether a task's stages fit into what a machine has left; `max_compression` bounds the compression.
-`conformity` measures how far estimates hold.  `FineGrained` does all of it around a scheduler.
+`DemandEstimator` learns the needs of tasks of a kind over their progress.  `divide_stages` divides them into a few stages.
+`match` tests if a task's stages fit into the free amounts of a machine; `max_compression` bounds the compression.
+`conformity` measures the accuracy of estimates.  `FineGrained` combines all of it around a scheduler.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM).

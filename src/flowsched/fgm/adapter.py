@@ -1,7 +1,7 @@
-"""FGM on top of a scheduler: what fits where is decided stage by stage, from what tasks really need.
+"""FGM on top of a scheduler: the fit of tasks and machines is decided stage by stage, from the actual needs of tasks.
 
-The scheduler may be the flow's (`flowsched.Scheduler`) or any that decides by the fit rule of its cluster.  The
-decisions are those of `flowsched.fgm.engine.StageEngine`; this module has the public class.
+The scheduler may be the flow scheduler (`flowsched.Scheduler`) or any that decides by the fit rule of its cluster.
+`flowsched.fgm.engine.StageEngine` makes the decisions; this module has the public class.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ Ints = NDArray[np.int64]
 
 
 class FineGrained(Durable[StageEngine]):
-    """The adapter of FGM: matches tasks to machines stage by stage, by what tasks really need.
+    """The adapter of FGM: matches tasks to machines stage by stage, by the actual needs of tasks.
 
-    It takes a scheduler over: from now on the adapter is told and asked everything instead, and decides as `Scheduler`
-    does, but by stages.  On machines where estimates fail badly and tasks have degraded, a round stops the youngest
-    task (`Preempt` with ``by=None``).
+    It takes a scheduler over: from now on all calls go to the adapter, which decides as `Scheduler` does, but by stages.
+    On machines where estimates fail badly and tasks have degraded, a round stops the youngest task (`Preempt` with
+    ``by=None``).
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class FineGrained(Durable[StageEngine]):
     contention : float
         Cost of competing beyond sharing, per unit of compression.
     estimator : DemandEstimator, optional
-        Learns what tasks of a kind need.
+        Learns the needs of the tasks of a kind.
     threshold : float
         A stage ends where a resource varies by this fraction of its largest demand.
     min_length : float
@@ -61,15 +61,14 @@ class FineGrained(Durable[StageEngine]):
     adjustment : Adjustment, optional
         Levels at which a machine is matched when estimates fail there.
     highest : Level
-        The finest level on any machine; ``Level.REQUEST`` is what schedulers do without FGM.
+        The finest level on any machine; ``Level.REQUEST`` is the rule of schedulers without FGM.
     idle : float
         A machine of which a smaller fraction is idle (by its samples) takes no more tasks; Th of Algorithm 1, line 1.
     weight : float
         Weight of `StageCost` among the placement costs of a flow scheduler's policy; 0 to leave that as it is.
     journal : Journal or path, optional
-        Where to write down what happens, as for `Scheduler`; calls of the scheduler itself are then refused.  If
-        something is in it, settings must be those with which it was begun, and the estimator gets what it knew then and
-        has learnt since.
+        Journal of all calls, as for `Scheduler`; calls of the scheduler itself are then refused.  If it is not empty,
+        settings must be those with which it was begun, and the estimator is restored with everything it has learnt.
 
     Attributes
     ----------
@@ -79,7 +78,7 @@ class FineGrained(Durable[StageEngine]):
     cluster : Cluster
     estimator : DemandEstimator
     forecast : Forecast
-        States of the running tasks, and what each machine has left, by stages.
+        States of the running tasks, and the free amounts of each machine, by stages.
     learner : Learner
     journal, recovery, policy, on_round
         See `Scheduler`.
@@ -136,20 +135,20 @@ class FineGrained(Durable[StageEngine]):
         super().__init__(StageEngine(scheduler, settings, estimator, journal), journal)
 
     def apply(self, *events: ev.Event, atomic: bool = False) -> tuple[ev.EndedRun, ...]:
-        """Let events happen; see `Cluster.apply`.  FGM learns from `UsageSampled` and `MachineSampled` among them.
+        """Apply events; see `Cluster.apply`.  FGM learns from `UsageSampled` and `MachineSampled` among them.
 
-        Times matter: stages are predicted and durations learnt by them.  An event without one is of the next round.
-        There are no atomic calls under FGM.
+        Times matter: they are the base of predicted stages and of learnt durations.  An event without a time happens at
+        the time of the next round.  There are no atomic calls under FGM.
         """
         return super().apply(*events, atomic=atomic)
 
     def learn(self, most: int | None = None) -> None:
-        """Take in what was observed; called after every commit, so that no decision waits for it.
+        """Take in observations; called after every commit, so that no decision waits for it.
 
         Parameters
         ----------
         most : int, optional
-            Most observations, the rest later.
+            Largest number of observations to take in; the rest are left for later.
         """
         with self._calls:
             self.cluster.check_whole()
@@ -158,7 +157,7 @@ class FineGrained(Durable[StageEngine]):
             else:
                 self.journal.adapter_call(("learn", most), lambda: self.engine.learn(most))
 
-    # -- what it knows ------------------------------------------------------------------------------------------
+    # -- knowledge ----------------------------------------------------------------------------------------------
 
     @property
     def scheduler(self) -> Plans:
@@ -167,12 +166,12 @@ class FineGrained(Durable[StageEngine]):
 
     @property
     def estimator(self) -> DemandEstimator:
-        """The estimator, which learns what tasks of a kind need."""
+        """The estimator, which learns the needs of tasks of a kind."""
         return self.engine.estimator
 
     @property
     def forecast(self) -> Forecast:
-        """States of the running tasks, and what each machine has left, by stages."""
+        """States of the running tasks, and the free amounts of each machine, by stages."""
         return self.engine.forecast
 
     @property
@@ -195,7 +194,7 @@ class FineGrained(Durable[StageEngine]):
         return self.engine.first_demand(class_id)
 
     def offers(self, classes: Ints) -> Ints:
-        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        """Largest number of tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
         return self.engine.offers(classes)
 
     @property
@@ -208,7 +207,7 @@ class FineGrained(Durable[StageEngine]):
         self.engine.rule.look(rows, self.now)
 
     def level(self, machine: Hashable) -> Level:
-        """Return how finely a machine is matched now."""
+        """Return the level at which a machine is matched now."""
         return self.engine.rule.level(self.cluster.machine(machine).row)
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Conformity of a machine's estimates with its use, and the level at which it is matched therefore.
+"""Conformity of a machine's estimates with its use, and the level of matching that follows.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
@@ -25,7 +25,7 @@ class Level(IntEnum):
     STOP = 0
     """No more tasks; if tasks have degraded, the youngest stops."""
     REQUEST = 1
-    """By what tasks ask for, as long as they run."""
+    """By the requests of tasks, as long as they run."""
     COARSE = 2
     """By the largest estimated need, for the estimated duration."""
     FINE = 3

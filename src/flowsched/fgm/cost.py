@@ -13,15 +13,15 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _LEAST = 1e-200
-"""A limit of compression that is not above it is none: its inverse may be no number."""
+"""Limits of compression up to this count as none: their inverses may not be finite."""
 
 
 class StageCost:
-    """A `PlacementCost` by what machines have left in their present stage.
+    """A `PlacementCost` by the free amounts of machines in their present stage.
 
-    The mean of two parts.  The first one is the compression that results, as a part of its limit.  The second one is
-    the unevenness of what would be left: the largest fraction left of a resource less the smallest one, since one
-    resource without another is of little use.
+    The mean of two parts.  The first one is the resulting compression, as a fraction of its limit.  The second one is
+    the unevenness of the remaining free amounts: the largest free fraction of a resource less the smallest one, since
+    one resource without another is of little use.
 
     Parameters
     ----------

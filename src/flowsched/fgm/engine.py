@@ -2,8 +2,8 @@
 
 ::
 
-    events, samples -> StageEngine --+-> learner (between rounds)           -> what tasks of a class need, by stages
-                           |         +-> forecast (when something happens)  -> what each machine has left, by stages
+    events, samples -> StageEngine --+-> learner (between rounds)           -> needs of the tasks of a class, by stages
+                           |         +-> forecast (at every event)          -> free amounts of each machine, by stages
                            v
                     engine of the scheduler, by the fit rule of its cluster (`StageRule`)
 """
@@ -51,7 +51,7 @@ class StageEngine:
     settings : Settings
     estimator : DemandEstimator
     journal : Journal, optional
-        Where calls will be written down.
+        Journal that will record the calls.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class StageEngine:
         self._observer, self._evictions = Observer(rule, self.settings.highest, self.inner), Evictions(rule)
 
     def fresh(self) -> StageEngine:
-        """Return an engine of the same settings over a scheduler of its own, to which nothing has happened."""
+        """Return an engine of the same settings over a new scheduler, before any event."""
         scheduler = Scheduler(resources=self.cluster.resources, seed=self.seed)
         return StageEngine(scheduler, self.settings, DemandEstimator(self.cluster.resources.names))
 
@@ -113,7 +113,7 @@ class StageEngine:
         return self.inner.state()
 
     def replace_state(self, state: State, cached: bool = False) -> None:
-        """Go on from another state; the estimator stays the same object, and knows what that state's did."""
+        """Go on from another state; the estimator stays the same object, and takes over the knowledge of that state's."""
         self.inner.replace_state(state, cached)
         rule = state.cluster.inventory.rule
         assert isinstance(rule, StageRule)
@@ -121,7 +121,7 @@ class StageEngine:
         self.adapter.warm_state = vars(rule.learner.estimator)
         rule.learner.estimator = self.estimator
 
-    # -- what costs and shares go by ----------------------------------------------------------------------------
+    # -- data for costs and shares ------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
@@ -134,7 +134,7 @@ class StageEngine:
         return demand
 
     def offers(self, classes: Ints) -> Ints:
-        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        """Largest number of tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
         return self.inner.offers(classes)
 
     @property
@@ -142,10 +142,10 @@ class StageEngine:
         """Groups of gangs that fell short, which are not tried again before something changes."""
         return self.inner.left_out
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
-        """Let events happen in their order, and learn from samples among them; return the runs that they ended."""
+        """Apply events in their order, and learn from samples among them; return the runs that they ended."""
         self.cluster.check_whole()
         try:
             return self._observe(events)
@@ -160,7 +160,7 @@ class StageEngine:
             return self._observer.apply_batch(events)
 
     def learn(self, most: int | None) -> None:
-        """Take in at most so many observations, and look again at what they change."""
+        """Take in observations, `most` of them or all, and look again at the classes and machines that they change."""
         stale = self.learner.learn(most)
         if stale:
             classes, rows = self.forecast.renew(dict.fromkeys(stale), self.estimator.key)
@@ -173,7 +173,7 @@ class StageEngine:
     # -- a round ------------------------------------------------------------------------------------------------
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        """Decide a round; True if the time limit had a part in it."""
+        """Decide a round; return it, and True if the time limit affected it."""
         self.rule.now = now
         self._observer.date(now)
         with self.rule.deciding():
@@ -183,15 +183,15 @@ class StageEngine:
         return self._evictions.add_to(round), late
 
     def fail_round(self, now: float) -> None:
-        """Become what the engine is after a round that raised an exception."""
+        """Put the engine into its state after a round that raised an exception."""
         turn = self.cluster.turn
-        with suppress(Exception):  # what it looked at before it failed is known from a round that need not fail
+        with suppress(Exception):  # this round may not fail, but looks at everything that the failed one looked at
             self.decide(now, None)
         self.cluster.forget_tries(turn)
         self.inner.fail_round(now)
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        """Let a round happen, evictions first."""
+        """Carry out a round, evictions first."""
         ours, theirs = self._evictions.parted(round.deltas)
         rest = replace(round, deltas=theirs) if ours else round
         with self._around(round.deltas, round.now):
@@ -210,7 +210,7 @@ class StageEngine:
         )
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let the deltas happen that a commit of this round had; False if they cannot."""
+        """Carry out the deltas that a commit of this round accepted; return False if that is not possible."""
         ours, theirs = self._evictions.parted(deltas)
         with self._around(deltas, round.now):
             return self._evictions.impose(ours, round.now) and self.inner.impose(theirs, round)
@@ -232,7 +232,7 @@ class StageEngine:
     # -- recovery -----------------------------------------------------------------------------------------------
 
     def replay_record(self, words: Any) -> None:
-        """Make the call of a record again that is neither of events nor of a round, commit or policy.
+        """Repeat the call of a record that is neither of events nor of a round, commit or policy.
 
         Records call machines and classes by their numbers.  After a state that was read from lines some have other numbers;
         a number without a machine or class is left out then.
@@ -279,7 +279,7 @@ class Evictions:
         self._cluster = self._forecast.cluster
 
     def add_to(self, round: Round) -> Round:
-        """Return the round with an eviction on each machine that is in trouble."""
+        """Return the round with an eviction on each machine with degraded tasks."""
         reclaimed = self._reclaim(round)
         if not reclaimed:
             return round
@@ -293,7 +293,7 @@ class Evictions:
         )
 
     def _reclaim(self, round: Round) -> dict[int, TaskRecord]:
-        """Find the youngest task of each machine in trouble, by row; once per sample."""
+        """Find the youngest task of each machine with degraded tasks, by row; once per sample."""
         found = {}
         for row in self._learner.suspects:
             record = self._cluster.by_row.get(row)
@@ -309,7 +309,7 @@ class Evictions:
         return found
 
     def carry_out(self, deltas: Sequence[Delta], round: Round) -> tuple[list[Delta], dict[Hashable, Reason]]:
-        """Stop tasks, but for those that have moved on since this round; return the deltas, and reasons for the others."""
+        """Stop tasks, except those whose state has changed since this round; return the deltas, and reasons of the rest."""
         accepted: list[Delta] = []
         conflicts: dict[Hashable, Reason] = {}
         for delta in deltas:
@@ -322,7 +322,7 @@ class Evictions:
         return accepted, conflicts
 
     def impose(self, deltas: Sequence[Delta], now: float) -> bool:
-        """Stop tasks whatever a round says; False if one does not run."""
+        """Stop tasks without the check against a round; return False if one does not run."""
         for delta in deltas:
             task = self._cluster.tasks.get(delta.task)
             if task is None or task.place is None:

@@ -1,11 +1,11 @@
-"""Estimates of what tasks of one kind need as they proceed, learnt from those that have run.
+"""Estimates of the needs of tasks of one kind over their progress, learnt from completed tasks.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
 section 2.2 and equation (8).
 
 A task is measured by *progress*, in a fixed number of points.  For each point the estimator keeps the amount of each
-resource and the seconds that the task spends there.  With b_n what the n-th task showed and a_n the estimate after it::
+resource and the seconds that the task spends there.  With b_n the measurement of the n-th task, a_n the estimate after it::
 
     a_1 = b_1        a_n = a_{n-1} e^{-k} + b_n (1 - e^{-k})        k = max(0, 5/60 - r_c Thr)        Thr = 5 / (60
     limit)
@@ -46,7 +46,7 @@ class Profile:
     seconds : ndarray of float64, shape (points,)
         Uncompressed time spent at each point, in the unit of the events.
     samples : int
-        Number of tasks that it was learnt from.
+        Number of tasks that the estimate is based on.
     """
 
     demand: Floats
@@ -86,7 +86,7 @@ class Estimate:
             return False
         self.samples += 1
         far = seen.demand - self.demand
-        # The spread starts from nothing, so its first samples count as in a plain mean.
+        # The spread starts at 0, so its first samples count as in a plain mean.
         quick = np.where(weight > 0, np.maximum(weight, 1 / (self.samples - 1)), 0.0)
         self.spread += quick[:, None] * (np.abs(far) - self.spread)
         self.demand += weight[:, None] * far
@@ -104,16 +104,16 @@ class Recorder(Protocol):
         ...
 
     def record(self, words: Sequence[Any]) -> None:
-        """Write a call down: name and arguments of the method."""
+        """Record a call: name and arguments of the method."""
         ...
 
 
 MOST_POINTS = 100_000
-"""Most points at which an estimate is kept."""
+"""Largest number of points of an estimate."""
 
 
 class DemandEstimator:
-    """Learns what tasks of each kind need.
+    """Learns the needs of the tasks of each kind.
 
     `observe` only queues; the estimates change in `update`, which the caller runs while no decision waits for it.
 
@@ -129,13 +129,13 @@ class DemandEstimator:
         Number of tasks that must have been seen before a profile is given.
     safety : mapping of str to float
         By resource, the number of mean deviations that are added to the mean; for resources that must not run short
-        (memory).  FGM itself lets its estimates be exceeded and then adjusts the level of the machine.
+        (memory).  FGM itself accepts that tasks exceed their estimates, and then adjusts the level of the machine.
     tolerance : float
         Kinds ``(..., size)`` whose last part, a number, differs by less than about this fraction are one.
     kinds : int
         Number of kinds that are remembered; the one that was updated least recently is forgotten first.
     pending : int
-        So many observations wait for `update`; the oldest are dropped first.
+        Largest number of observations that wait for `update`; the oldest are dropped first.
 
     Examples
     --------
@@ -190,14 +190,14 @@ class DemandEstimator:
         return {name: value for name, value in vars(self).items() if name != "_recorder"}
 
     def blank(self) -> DemandEstimator:
-        """Return an estimator of the same settings, which knows nothing."""
+        """Return an empty estimator of the same settings."""
         other = copy(self)
         other._pending, other._known = deque(maxlen=self.pending), OrderedDict()
         return other
 
     @property
     def recorder(self) -> Recorder | None:
-        """The journal in which calls of `observe` and `update` are written down; kept alive by others."""
+        """Journal that records the calls of `observe` and `update`, by a weak reference."""
         return None if self._recorder is None else self._recorder()
 
     @recorder.setter
@@ -232,7 +232,7 @@ class DemandEstimator:
         self._pending.append(seen)
 
     def queue(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> None:
-        """Queue measurements as `observe` does, within a call that is written down itself."""
+        """Queue measurements as `observe` does, within a call that is itself recorded."""
         self._pending.append(self._checked(kind, demand, seconds, compression))
 
     def _checked(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> Seen:
@@ -258,7 +258,7 @@ class DemandEstimator:
         Parameters
         ----------
         most : int, optional
-            Most observations, the rest later.
+            Largest number of observations to take in; the rest are left for later.
 
         Returns
         -------
@@ -270,7 +270,7 @@ class DemandEstimator:
         return self.take_in(most)
 
     def take_in(self, most: int | None) -> list[Hashable]:
-        """Take in observations as `update` does, within a call that is written down itself."""
+        """Take in observations as `update` does, within a call that is itself recorded."""
         most = len(self._pending) if most is None else whole("update: most", most, 0)
         changed: dict[Hashable, None] = {}
         thr = _K / self.limit
@@ -288,14 +288,14 @@ class DemandEstimator:
         return list(changed)
 
     def profile(self, kind: Hashable | None, together: ArrayLike = 1) -> Profile | None:
-        """Return what a task of this kind needs; None where too few were seen (it is then matched by its request).
+        """Return the needs of a task of this kind; None if too few were seen (it is then matched by its request).
 
         Parameters
         ----------
         kind : hashable
         together : array_like, shape (resources,) or scalar
             Number of such tasks that may share a machine.  The margin for safety is each one's part in the deviation of
-            their sum: deviations even each other out.  An error of the mean does not; it shrinks as more is known.
+            their sum: deviations cancel in part.  An error of the mean does not; it shrinks with more samples.
         """
         check_id("profile: kind", kind)
         many = numbers("profile: together", together)
@@ -329,7 +329,7 @@ def by_progress(times: ArrayLike, usage: ArrayLike, duration: float, points: int
     times : array_like, shape (n,)
         Ascending, from the start of the task.
     usage : array_like, shape (n, resources)
-        NaN for what was not measured.
+        NaN where nothing was measured.
     duration : float
         From the start to the end.
     points : int

@@ -1,7 +1,7 @@
 """The knowledge of FGM as lines of `flowsched.journal.export`, and back.
 
 Every line is ``{"is": "learnt", "what": ..., ...}``; a `kind` is that of the task, with ``step`` true where its size is
-replaced by a step (see `DemandEstimator`).  Arrays are lists, with null for what was not measured.
+replaced by a step (see `DemandEstimator`).  Arrays are lists, with null for values that were not measured.
 
 ======== ==============================================================================================================
 what     members
@@ -19,9 +19,8 @@ task     a running task: ``task``, ``stages``, ``stage``: the present one, ``lef
          time, which will be the next round's; ``samples`` [null]: of its run
 ======== ==============================================================================================================
 
-This module and `flowsched.fgm.persistence` are the only ones that know the insides of the others here.  Two things are left
-out: refusals of machines, which are found out again, and runs that ended at no stated time since the last round, which
-then teach nothing.
+Only this module and `flowsched.fgm.persistence` access the internals of the others here.  Two things are left out.
+Refusals of machines are computed again.  Runs that ended at no stated time since the last round are not learnt from.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ Floats = NDArray[np.float64]
 _AMOUNT = 1 << 62
 
 
-# -- telling --------------------------------------------------------------------------------------------------------
+# -- export ---------------------------------------------------------------------------------------------------------
 
 
 def told(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
@@ -135,7 +134,7 @@ def _watch(watch: MachineWatch) -> _Line:
     }  # fmt: skip
 
 
-# -- learning -------------------------------------------------------------------------------------------------------
+# -- import ---------------------------------------------------------------------------------------------------------
 
 
 def learn(cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[_Line]) -> None:
@@ -144,7 +143,7 @@ def learn(cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[_L
     Raises
     ------
     InputError
-        A line has values that cannot be; other errors where it is nonsense altogether.
+        A line has impossible values; other errors where it is not a valid line at all.
     """
     rule = cluster.inventory.rule
     assert isinstance(rule, StageRule)

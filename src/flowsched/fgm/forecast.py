@@ -2,7 +2,7 @@
 
 A task's *state* is its present stage and the work left in that, at the time of its machine's row.  Before anything
 happens to a machine, its states are advanced along the predicted course (`Forecast.advance`); afterwards they are
-recomputed for the tasks that run then (`Forecast.settle`).  What a round tries out and takes back leaves states alone:
+recomputed for the tasks that run then (`Forecast.settle`).  Trials of a round that are undone leave states alone:
 `Forecast.refresh` and `Forecast.plan` read the tasks that the cluster holds at that moment, and write timelines only.
 
 States are arrays by task, timelines by machine, and every call is one for many machines.
@@ -54,7 +54,7 @@ class Plan:
     short : int
         A resource that is over-committed at some time, -1 without one.
     late : bool
-        True if compression makes one of them miss its deadline.
+        True if one of them misses its deadline because of compression.
     until : float
         Last time at which the newcomers' deadline can be met at all.
     """
@@ -77,7 +77,7 @@ class Forecast:
     cluster : Cluster
     timelines : Timelines
     source : Source
-        Estimates what classes need.
+        Estimates the needs of classes.
 
     Attributes
     ----------
@@ -201,7 +201,7 @@ class Forecast:
         return float(self._begun[task.index]) if known else task.place.since
 
     def begin_anew(self, tasks: Iterable[TaskRecord], now: float) -> None:
-        """Let running tasks begin only now."""
+        """Restart the stages of running tasks: they begin now."""
         rows = {task.place.row: None for task in tasks if task.place is not None}
         self.advance(list(rows), now)
         self._begin(np.array([task.index for task in tasks], np.int64), now)
@@ -242,7 +242,7 @@ class Forecast:
             self._begin(fresh, now)
 
     def _begin(self, tasks: Ints, now: float) -> None:
-        """Let tasks begin their first stage now."""
+        """Begin the first stage of tasks now."""
         inventory = self.cluster.inventory
         entry = self.catalog.entries(inventory.tasks.class_id[tasks])
         self._kernel()
@@ -255,7 +255,7 @@ class Forecast:
     # -- looking ahead ------------------------------------------------------------------------------------------
 
     def refresh(self, rows: Ints, now: float, without: Collection[TaskRecord] = ()) -> None:
-        """Compute timelines of machines with the tasks that the cluster holds now, but for some of them."""
+        """Compute timelines of machines with the present tasks of the cluster, except those in `without`."""
         which = rows.tolist()
         at, members = _laid([self._members.get(row, ()) for row in which])
         at_now, present = _laid([self._present(row, without) for row in which])
@@ -278,7 +278,7 @@ class Forecast:
         return turn, entry
 
     def next_end(self, row: int, now: float) -> float:
-        """Return when the present stage of a machine ends; now if its timeline is out of date."""
+        """Return the end of the present stage of a machine; now if its timeline is out of date."""
         if self.done[row] <= now:
             return now
         ends = self.timelines.ends[row]
@@ -293,7 +293,7 @@ class Forecast:
         count: int = 1,
         without: Collection[TaskRecord] = (),
     ) -> Plan:
-        """Plan a machine's tasks, but for some of them, with `count` newcomers that need `stages`.
+        """Plan a machine's tasks, except those in `without`, together with `count` newcomers that need `stages`.
 
         The newcomers' deadline is the earliest one of their class that can be met at all.
         """
@@ -319,7 +319,7 @@ class Forecast:
         deadlines = (_deadline(group.job.job.deadline) for group in self.cluster.waiting.get(cls, ()))
         return min((deadline for deadline in deadlines if deadline >= least), default=np.inf)
 
-    # -- what has become known ----------------------------------------------------------------------------------
+    # -- corrections --------------------------------------------------------------------------------------------
 
     def degraded(self, row: int, now: float, factor: float) -> bool:
         """True if a task there has run `factor` times as long as it was predicted to."""
@@ -330,7 +330,7 @@ class Forecast:
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
     ) -> tuple[list[TaskClass], list[int]]:
-        """Estimate again what these kinds need; return the classes concerned, and the rows that it changes.
+        """Estimate the needs of these kinds again; return the classes concerned, and the rows that it changes.
 
         Running tasks keep their predictions, unless only their request was known.
         """
@@ -374,7 +374,7 @@ def _laid(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
 
 
 def _grace(duration: Floats) -> Floats:
-    """Seconds that are added at first to tasks of such durations which run beyond them."""
+    """Return the seconds that are first added to tasks that run beyond their durations."""
     return np.maximum(GRACE * duration, 1e-3)
 
 

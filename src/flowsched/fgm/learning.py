@@ -1,4 +1,4 @@
-"""Learning from samples: needs of kinds of tasks, load of others, and how far estimates hold."""
+"""Learning from samples: needs of kinds of tasks, foreign load, and accuracy of estimates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowsched.fgm.stages import Stages, divide_stages
 Floats = NDArray[np.float64]
 
 MOST = 512
-"""Most samples that are kept of a task; beyond, every other one is dropped."""
+"""Largest number of samples kept of a task; at the limit, every other one is dropped."""
 
 
 class Learner:
@@ -61,13 +61,13 @@ class Learner:
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float, progress: float | None) -> None:
-        """Note what a running task uses at this age, NaN for what was not measured, and its progress, if given."""
+        """Record the usage of a running task at this age, NaN where not measured, and its progress, if given."""
         trace_of(self._traces, task).add(age, usage, compression, progress)
 
     def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
         """End a run of a task after a duration, None for one that was not completed.
 
-        Resources that were never measured are taken to be what the task asks for.
+        The amounts of resources that were never measured are assumed to be those that the task requests.
         """
         trace, kind = self._traces.pop(task, None), task.group.cls.kind
         if trace is None or duration is None or trace.turn != turn or kind is None or not trace.times or duration <= 0:
@@ -77,7 +77,7 @@ class Learner:
         self.estimator.queue(kind, demand, seconds, used[:, -1])
 
     def learn(self, most: int | None) -> list[Hashable]:
-        """Take in observations; return the kinds with so many more samples that their stages are divided again."""
+        """Take in observations; return the kinds whose number of samples has grown enough to divide their stages again."""
         stale: dict[Hashable, None] = {}
         for kind in self.estimator.take_in(most):
             profile = self.estimator.profile(kind)
@@ -124,8 +124,8 @@ class Learner:
         row : int
         now : float
         total, used, estimated, foreign : ndarray of float64, shape (resources,)
-            Capacity, sampled use, estimated use, and the part of this that was thought to be load of others.  Where
-            `used` is NaN, it is taken to be as estimated.
+            Capacity, sampled use, estimated use, and the part of this that was attributed to others.  Where
+            `used` is NaN, the estimate is assumed.
         """
         watch = self._watches.setdefault(row, MachineWatch(self.adjustment))
         tasks = self._cluster.by_row[row].tasks
@@ -190,7 +190,7 @@ class TaskTrace:
             By the task's own progress if every sample has it, else as if it had proceeded evenly.
         """
         columns = np.column_stack([self.usage, self.compression])
-        # The clock of the samples may not be quite that of the events.
+        # The clock of the samples may differ a little from that of the events.
         times = np.clip(self.times, 0, duration)
         told = np.array([math.nan if p is None else p for p in self.progress])
         if np.isnan(told).any():

@@ -29,7 +29,7 @@ class Needs:
     Attributes
     ----------
     fine, coarse, request : Stages
-        Stage by stage; one stage with the most of all; one stage with what they ask for.
+        Stage by stage; one stage with the largest needs of all stages; one stage with the request.
     serial : int
         Unique among all needs that ever were.
     entries : dict of Stages to int
@@ -156,7 +156,7 @@ class Catalog:
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
     ) -> tuple[list[TaskClass], dict[int, Needs]]:
-        """Estimate again what these kinds need.
+        """Estimate the needs of these kinds again.
 
         Returns
         -------

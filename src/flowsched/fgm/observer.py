@@ -22,14 +22,14 @@ Floats = NDArray[np.float64]
 _Thing = TypeVar("_Thing")
 
 _FOREIGN = 0.02
-"""A machine is looked at again when the load that is not ours changes by more than this part of its total."""
+"""A machine is looked at again when its foreign load changes by more than this part of its total."""
 
 _Ends = ev.TaskCompleted | ev.TaskFailed | ev.TaskRemoved
 _OfMachines = ev.MachineUpdated | ev.MachineFailed | ev.MachineRemoved
 
 
 class Observer:
-    """Passes events on to the engine under FGM, and tells the learner and the forecast of a fit rule what they change.
+    """Passes events on to the engine under FGM, and reports their effects to the learner and the forecast of a fit rule.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Observer:
     highest : Level
         See `FineGrained`.
     inner : FlowEngine
-        Lets events happen.
+        Applies the events.
     """
 
     def __init__(self, rule: StageRule, highest: Level, inner: FlowEngine) -> None:
@@ -48,15 +48,15 @@ class Observer:
         self._cluster = self._forecast.cluster
 
     def side_effects(self) -> Iterator[Sequence[Any]]:
-        """Yield what the last batch has changed beside its events, where one of them was refused, as words of a record.
+        """Yield the side effects of a batch in which an event was refused, as words of a record.
 
-        Machines of events of which one failed were moved on to a time, or touched only.
+        The machines of such a batch were advanced to a time, or only touched.
         """
         if self._moved is not None:
             yield self._moved
 
     def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
-        """Let events happen in their order; return the runs that they ended."""
+        """Apply events in their order; return the runs that they ended."""
         self._moved = None
         self._ended, before = [], self._cluster.events
         try:
@@ -67,7 +67,7 @@ class Observer:
         return tuple(self._ended)
 
     def _pass_on(self, event: ev.Event) -> None:
-        """Let one event happen."""
+        """Apply one event."""
         self._ended += self._inner.apply_batch((event,))
 
     def _apply(self, events: Sequence[ev.Event]) -> None:
@@ -86,7 +86,7 @@ class Observer:
             elif self._cluster.is_stale(event):
                 self._pass_on(event)
             else:
-                # What happens at one time is one step for the machines concerned.
+                # All events of one time are one step for the machines concerned.
                 while stop < len(events) and self._time(events[stop]) == now and not _is_sample(events[stop]):
                     stop += 1
                 self._step(events[start:stop], now)
@@ -105,12 +105,12 @@ class Observer:
             self._forecast.begin_anew(begun, now)
 
     def _time(self, event: ev.Event) -> float:
-        """Return the time of an event, as far as it is known; what is no time, or no event, the cluster refuses."""
+        """Return the time of an event, the present time if unknown; the cluster refuses a bad time, or a non-event."""
         time = getattr(event, "time", None)
         return time if isinstance(time, int | float) and math.isfinite(time) else self._rule.now
 
     def _step(self, events: Sequence[ev.Event], now: float) -> None:
-        """Let events of one time happen."""
+        """Apply events of one time."""
         self._rule.grow()
         found = dict.fromkeys(row for event in events for row in self._rows(event))
         rows = [row for row in found if row in self._cluster.by_row]
@@ -136,7 +136,7 @@ class Observer:
                 self._go_back(before, rows, states)
 
     def _go_back(self, before: float, rows: Sequence[int], states: States) -> None:
-        """Undo that machines were moved on to another time."""
+        """Undo the advance of machines to another time."""
         self._rule.now = before
         self._forecast.restore(states)
         for row in rows:
@@ -173,7 +173,7 @@ class Observer:
         return [task.place.row for task in tasks if task.place is not None]
 
     def _tell(self, event: ev.Event, now: float) -> None:
-        """Pass an event on, and note which runs it ends."""
+        """Pass an event on, and record the runs that it ends."""
         if self._cluster.is_stale(event):
             self._pass_on(event)
             return
@@ -258,7 +258,7 @@ class Observer:
 
 
 def _found(things: Mapping[Hashable, _Thing], id: Hashable) -> _Thing | None:
-    """Return one of these, None for what is not there: the cluster says what is wrong with it."""
+    """Return an object by its id, None for an unknown id: the error is raised by the cluster."""
     try:
         return things.get(id)
     except TypeError:  # no hash

@@ -106,12 +106,12 @@ class StageAdapter:
         vars(self._engine.estimator).update(state)
 
     def keep(self, journal: Journal) -> None:
-        """Write to a journal the calls of the estimator, and the effects of questions."""
+        """Record in a journal the calls of the estimator, and the effects of queries."""
         self._engine.journal = self._engine.estimator.recorder = journal
         self._engine.rule.record = journal.record
 
     def replay_record(self, words: Any) -> None:
-        """Make the call of a record again."""
+        """Repeat the call of a record."""
         self._engine.replay_record(words)
 
     def check_state(self, state: State) -> None:
@@ -119,13 +119,13 @@ class StageAdapter:
         audit(state.cluster.inventory.rule, state.cluster)
 
     def blank_cluster(self) -> Cluster:
-        """Return an empty cluster with a fit rule of the same settings, which knows nothing."""
+        """Return an empty cluster with an empty fit rule of the same settings."""
         cluster = Cluster(self._engine.cluster.resources)
         self._engine.settings.give_rule(cluster, self._engine.estimator.blank())
         return cluster
 
     def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
-        """Yield what was learnt; see `flowsched.fgm.export`."""
+        """Yield the learnt data as lines; see `flowsched.fgm.export`."""
         return told(self._engine.rule, classes)
 
     def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:

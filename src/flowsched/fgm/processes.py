@@ -1,13 +1,13 @@
 """Use of resources by real processes and by the machine, read from the operating system by psutil.
 
 Amounts, in this order everywhere (`NAMES`): CPU seconds, MiB of memory, MiB of traffic with disks, MiB of traffic with
-networks; NaN for what cannot be told.
+networks; NaN where an amount cannot be read.
 
 A task is a *tree*: some processes, all their descendants, and each process that was once seen among these, also after
 its parent has ended.  The kernel adds the CPU time and the disk traffic of a child to its parent's account when the
-parent waits for it.  So the use of a tree is the growth of its accounts, children included, less what was counted
-already of processes that have ended since.  That includes children that no look has ever seen, and counts no process
-twice.
+parent waits for it.  So the use of a tree is the growth of its accounts, children included, less the amounts that were
+already counted for processes that have ended since.  That includes children that were never sampled, and counts no
+process twice.
 
 No amount is below 0.  All amounts but memory are differences of counters, each clipped at 0 (`_growth`): a kernel's
 counters run backwards, wrap, and vanish with the interface or process that had them, and sums of them differ by an

@@ -26,13 +26,13 @@ class Plans(Protocol):
     def cluster(self) -> Cluster: ...
 
     def apply(self, *events: ev.Event) -> Any:
-        """Let events happen; return the runs that they ended, or nothing."""
+        """Apply events; return the runs that they ended, or nothing."""
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide, by the fit rule of the cluster."""
 
     def commit(self, round: Round, only: Collection[Any] | None = None) -> Commit:
-        """Let the decision happen."""
+        """Carry out the decision."""
 
     def invalidate(self, classes: Collection[int]) -> None:
         """Look at every machine again for these classes (by index)."""
@@ -46,7 +46,7 @@ class FlowEngine(Engine, Protocol):
         ...
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        """Largest number of tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class PlansEngine:
     Raises
     ------
     InputError
-        By everything that copies and files would need: they are for `flowsched.Scheduler` only.
+        By all methods for copies and files: they are for `flowsched.Scheduler` only.
     """
 
     adapter: None = None
@@ -117,15 +117,15 @@ class PlansEngine:
         return self._scheduler.cluster
 
     def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
-        """Let events happen in their order; return the runs that they ended, as far as the scheduler tells."""
+        """Apply events in their order; return the runs that they ended, as far as the scheduler reports them."""
         return tuple(self._scheduler.apply(*events) or ())
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        """Decide a round; whether the time limit had a part in it is not known."""
+        """Decide a round; an influence of the time limit is not known, and reported as False."""
         return self._scheduler.schedule(now, time_limit), False
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        """Let a round happen."""
+        """Carry out a round."""
         self.cluster.midway = False  # the scheduler marks it, as for any call of its own
         done = self._scheduler.commit(round, only)
         self.cluster.midway = True
@@ -136,7 +136,7 @@ class PlansEngine:
         self._scheduler.invalidate(classes)
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return offers of no machine: which ones the scheduler would take is not known."""
+        """Return empty offers: the choice of the scheduler is not known."""
         return np.zeros((len(classes), 0), np.int64)
 
     def _refused(self, *_: object) -> NoReturn:

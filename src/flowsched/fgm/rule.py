@@ -32,10 +32,10 @@ _STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
 )
 
 LATE = -2
-"""In place of a resource that is short: a deadline would be missed."""
+"""Code in place of a short resource: a deadline would be missed."""
 
 _KEPT = 256
-"""Most sets of classes whose stages are kept in the kernel's form."""
+"""Largest number of sets of classes whose stages are kept in the kernel's form."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Refused:
     turns : list of int
         Of the tasks that ran there; with other tasks the refusals do not hold.
     until : float
-        Time at which the machine is to be asked again: a stage ends there, or a deadline can no longer be met.
+        Time at which the machine is to be queried again: a stage ends there, or a deadline can no longer be met.
     short : dict of int to (int, int)
         By class (index), the serial of the needs that were refused, and a resource that was short, or `LATE`.
     """
@@ -58,7 +58,7 @@ class Refused:
 
 
 class StageRule:
-    """A `Limit` by stages, in place of the sum of what tasks ask for.
+    """A `Limit` by stages, in place of the sum of the requests.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class StageRule:
     now : float
         Time of the present round, or of the last one.
     record : callable or None
-        Writes down that a question made it look at machines or classes: later answers depend on what it has seen.
+        Records the queries that made it look at machines or classes: later answers depend on these looks.
     """
 
     def __init__(self, forecast: Forecast, learner: Learner, highest: Level, idle: float) -> None:
@@ -136,7 +136,7 @@ class StageRule:
                     self._wait(row)
 
     def look_at_due(self, now: float) -> None:
-        """Look again at machines where time alone may let more tasks start; see `Forecast.due`."""
+        """Look again at machines where more tasks may start because time has passed; see `Forecast.due`."""
         self.grow()
         forecast, inventory = self.forecast, self._cluster.inventory
         rows = np.flatnonzero(forecast.due <= now + SOON)
@@ -160,7 +160,7 @@ class StageRule:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Record nothing meanwhile: a call that is written down itself asks the questions."""
+        """Suspend recording: the queries come from a call that is itself recorded."""
         record, self.record = self.record, None
         try:
             yield
@@ -169,7 +169,7 @@ class StageRule:
 
     @contextmanager
     def deciding(self) -> Iterator[None]:
-        """Be busy with a round, and find when the machines that it looks at are worth another look."""
+        """Be busy with a round, and find the times at which its machines need another look."""
         with self.busy():
             self._deciding = True
             try:
@@ -191,15 +191,15 @@ class StageRule:
     # -- the limit of the inventory -----------------------------------------------------------------------------
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
-        """See `Limit.narrow`; in a round, find also when more fit on machines that other limits leave open."""
+        """See `Limit.narrow`; in a round, also find the times at which more fit on machines that other limits leave open."""
         count, blockers = self.room(classes, rows, fits if self._deciding else None)
         np.minimum(fits, count, out=fits)
         why |= blockers
 
     def room(self, classes: Ints, rows: Ints, others: Ints | None = None) -> tuple[Ints, NDArray[np.uint32]]:
-        """Count by Algorithm 2 the tasks of each class that fit on machines, devices apart, and find what is short.
+        """Count by Algorithm 2 the tasks of each class that fit on machines, devices apart, and find the short resources.
 
-        With what `others` allow, shape (classes, rows), a round looks at the machines again when more fit.
+        With the limits `others`, shape (classes, rows), a round looks at the machines again when more fit.
         """
         self.look(rows, self.now)
         level = self._level[rows]
@@ -258,7 +258,7 @@ class StageRule:
         return int(lacks.argmax()) if lacks.any() else None
 
     def _refusals(self, row: int, without: Sequence[TaskRecord] = ()) -> Refused | None:
-        """Return the refusals of a machine if the same tasks run there, but for some of them."""
+        """Return the refusals of a machine if the same tasks run there, except those in `without`."""
         refused = self._refused.get(row)
         return refused if refused is not None and refused.turns == self._turns(row, without) else None
 
@@ -300,7 +300,7 @@ class StageRule:
             resource = plan.short if plan.short >= 0 else LATE
             refused = self._refused[row] = self._refusals(row) or Refused(self._turns(row))
             refused.short[class_id] = self.needs(class_id).serial, resource
-            # Later the others are in other stages; a deadline that can no longer be met hinders no other task.
+            # Later the others are in other stages; a deadline that can no longer be met does not block other tasks.
             refused.until = min(refused.until, self.forecast.next_end(row, self.now), plan.until)
             self._wait(row)
             self._ask_again(row)
@@ -326,14 +326,14 @@ class StageRule:
         return self.forecast.plan(row, self.now, record, stages, count, without)
 
     def _seem_to_fit(self, row: int, class_id: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
-        """Return `room` for one pair, or what it would be without some tasks."""
+        """Return `room` for one pair, or its value without some tasks."""
         one, rows = np.array([class_id]), np.array([row])
         if not without:
             if level < _FINE or self._idle or row in self._refused:
                 return int(self.room(one, rows)[0][0, 0])
             self.look(rows, self.now)
             return int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
-        # As it will be asked once they are gone: no task is stopped for one that would then be refused.
+        # The query as it will be once they are gone: no task is stopped for one that would then be refused.
         refused = self._refusals(row, without)
         known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
         if known or self.too_busy(row) is not None:

@@ -1,9 +1,9 @@
-"""Samples of what real processes use, read from the operating system.  Needs ``pip install 'flowsched[real]'``.
+"""Samples of the usage of real processes, read from the operating system.  Needs ``pip install 'flowsched[real]'``.
 
 CPU time and resident memory can be read of every process.  Disk traffic can be read of the caller's own processes, and
 by root of all.  Linux counts network traffic by network namespace, so a task is charged with it only where its
-processes have one of their own (a container), which no other task may share.  What cannot be read of a task is left out
-of its samples.
+processes have one of their own (a container), which no other task may share.  Samples leave out amounts that cannot be
+read.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Sampler:
     window : int
         A sample is the time-weighted mean (14) over this many last looks.
     units : mapping of str to float, optional
-        The resources that the cluster knows, and its unit of each, as a multiple of the unit below:
+        The resources of the cluster, and its unit of each, as a multiple of the unit below:
         ``{"cpu": 1, "mem": 1024}`` for cores and GiB alone.  By default all four.
     clock : callable
         Returns the time of the events and of the scheduler's rounds.
@@ -114,7 +114,7 @@ class Sampler:
         self._tasks[task] = _Task(tree, self._clock(), deque(maxlen=self._window))
 
     def remove(self, task: Hashable) -> None:
-        """Sample a task no more."""
+        """Stop the sampling of a task."""
         self._tasks.pop(task, None)
 
     def sample(self) -> list[UsageSampled | MachineSampled]:
@@ -146,7 +146,7 @@ class Sampler:
         return samples
 
     def _mean(self, window: Iterable[tuple[Floats, float]]) -> dict[str, float]:
-        """Return the rates of a window, as far as they could be read: spent per second, or the mean of what was held."""
+        """Return the rates of a window, as far as they could be read: amounts spent a second, or the mean amount held."""
         amounts, seconds = (np.array(column) for column in zip(*window, strict=True))
         rates = amounts / seconds[:, None]
         rates[:, _HELD] = amounts[:, _HELD]

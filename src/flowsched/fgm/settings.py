@@ -23,7 +23,7 @@ _SQUEEZED = ("cpu", "disk", "net")
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of `FineGrained`, but for scheduler, estimator and journal; for their meaning see there."""
+    """The parameters of `FineGrained`, except scheduler, estimator and journal; for their meaning see there."""
 
     compressible: Mapping[str, float]
     contention: float
@@ -74,7 +74,7 @@ class Settings:
         return cls(compressible, contention, threshold, min_length, adjustment, Level(highest), idle, weight)
 
     def give_rule(self, cluster: Cluster, estimator: DemandEstimator) -> StageRule:
-        """Give a cluster a fit rule, which knows what the estimator knows, and return it."""
+        """Give a cluster a fit rule with the knowledge of the estimator, and return the rule."""
         names = cluster.resources.names
         timelines = Timelines(len(names))
         timelines.contention = number("FineGrained: contention", self.contention, 0)

@@ -1,6 +1,6 @@
-"""Fair shares of what really fits: a provider for `flowsched.policy.Fairness` under FGM.
+"""Fair shares of the capacity by actual needs: a provider for `flowsched.policy.Fairness` under FGM.
 
-Other providers share out the machines' capacity by what tasks ask for.  Where tasks need less, more than that fits.
+Other providers divide the machines' capacity by the requests of tasks.  Where tasks need less, more of them fit.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from flowsched.policy.providers import DRF, Claims, Remaining, ShareProvider
 Floats = NDArray[np.float64]
 
 SAMPLE = 1024
-"""Of more machines, about this many are looked at."""
+"""Approximate size of the sample of machines."""
 
 
 class StageShare:
-    """Another provider's shares, granted in steps of what still fits beside the running tasks.
+    """Another provider's shares, granted in steps of the waiting tasks that still fit in addition to the running tasks.
 
-    What still fits is what the machines could take, by stages, of the waiting tasks, mixed as they wait.  Other tasks
-    than those may start, so each step grants half of it.  Shares of more than fits would have no force: a user ahead of
-    its share could start more, and age would decide.  Shares are fractions of the machines' capacity, whatever fits.
+    The step is computed from the number of waiting tasks that the machines could take by stages, in their present
+    mixture.  Other tasks may start instead, so each step grants half of that number.  Shares that exceed the fitting
+    tasks would have no effect: a user ahead of its share could start more, and age would decide.  Shares are fractions
+    of the machines' capacity, even if more fits.
 
     Parameters
     ----------
     fine : FineGrained
     share : ShareProvider, optional
-        By default dominant resource fairness, of what users beyond their share leave to the others.
+        By default dominant resource fairness over the capacity that users beyond their share leave to the others.
 
     Attributes
     ----------
@@ -60,12 +61,12 @@ class StageShare:
         most[len(amounts) :] = 1.0
         if claims.most is not None:
             np.minimum(most, claims.most, out=most)
-        # A provider that does not look at resources goes by the number of tasks.
+        # A provider that does not look at resources uses the number of tasks.
         units = int(claims.running.sum()) + max(1, int(count))
         return self.share(replace(claims, units=units, most=most))
 
     def _portion(self) -> tuple[float, Floats]:
-        """Half of the tasks that still fit, and what these ask for, shape (resources,); at least one of any class."""
+        """Return half the number of tasks that still fit, and their request, shape (resources,): at least one task's."""
         cluster = self._fine.cluster
         counts = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
         counts = {cls: waiting for cls, waiting in counts.items() if waiting}
@@ -73,11 +74,11 @@ class StageShare:
         demand = cluster.inventory.demand[classes].astype(np.float64)
         if not len(classes):
             return 0.0, np.zeros(demand.shape[1])
-        # Of the machines that time alone has made room on, a round looks at some.
+        # Where room has come with the passing of time alone, a round looks at a sample of the machines.
         offers = self._fine.offers(classes)
         open_ = offers[:, offers.any(axis=0)]
         fit = open_[:, :: -(-open_.shape[1] // SAMPLE) or 1].astype(np.float64)
-        # A machine takes those classes that fit there, each in proportion to how many wait: n of all with
+        # A machine takes the classes that fit there, each in proportion to its number of waiting tasks: n in all, with
         # sum of part_c n / fit_c = 1.
         part = (fit > 0) * waiting[:, None]
         part /= np.maximum(part.sum(axis=0), 1e-12)

@@ -71,7 +71,7 @@ class Stages:
         return peak
 
     def coarse(self) -> Stages:
-        """Return one stage of the whole duration that asks for the peaks."""
+        """Return one stage of the whole duration with the peak demands."""
         return Stages([self.duration], self.peak[None, :])
 
 
@@ -81,7 +81,7 @@ def divide_stages(
     """Divide the needs of a task into stages.
 
     The walk goes from point to point.  A stage that is long enough is closed before a point that would make a resource
-    vary by its threshold or more within the stage.  A stage asks for the most of its points.
+    vary by its threshold or more within the stage.  The demand of a stage is the largest of its points.
 
     Parameters
     ----------

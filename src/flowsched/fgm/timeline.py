@@ -1,4 +1,4 @@
-"""Timelines of machines: what is left from now on, stage by stage; and tasks whose stages fit into them.
+"""Timelines of machines: free amounts from now on, stage by stage; and tasks whose stages fit into them.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
@@ -25,11 +25,11 @@ Ints = NDArray[np.int64]
 UNLIMITED = _match.UNLIMITED
 
 SLOTS = 16
-"""Most stages that are kept of a machine: the nearest ones; later ones are merged."""
+"""Largest number of stages kept of a machine: the nearest ones; later ones are merged."""
 
 
 def compression(wanted: ArrayLike, given: ArrayLike) -> Floats:
-    """Compression rate (1) of a compressible resource: the fraction of what is wanted that is not given.
+    """Compression rate (1) of a compressible resource: the fraction of the demand that is not met.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def max_compression(
     contention : array_like
         p: cost of competing beyond sharing, 0 to 1.
     limit : array_like
-        Never more than this; from 0 to below 1.
+        Upper bound of the result; from 0 to below 1.
 
     Returns
     -------
@@ -88,7 +88,7 @@ class Timeline:
     ends : array_like, shape (stages,)
         End of each stage from now, ascending; the last is infinite.
     available : array_like, shape (stages, resources)
-        In the caller's units; negative where more is wanted than there is.  At most 127 stages.
+        In the caller's units; negative where demand exceeds the capacity.  At most 127 stages.
     total : array_like, shape (resources,)
         Capacity of the machine.
     """
@@ -112,7 +112,7 @@ class Timeline:
 
 
 def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention: float = 0.0) -> bool:
-    """Match a task with a machine (Algorithm 2): True if each of its stages, starting now, finds what it needs.
+    """Match a task with a machine (Algorithm 2): True if each of its stages, starting now, finds the amounts it needs.
 
     Parameters
     ----------
@@ -200,14 +200,14 @@ class Timelines:
     ----------
     resources : int
     slots : int
-        Most stages that are kept of each machine.
+        Largest number of stages kept of each machine.
 
     Attributes
     ----------
     ends : ndarray of float64, shape (rows, slots)
         Absolute times, which ascend to infinity in each row; entries after the first infinite one are not read.
     available, reach : ndarray of int64, shape (rows, slots, resources)
-        Amount left, and the most that newcomers may want with the compression allowed; in micro-units.
+        Free amount, and the largest demand of newcomers with the compression allowed; in micro-units.
     soft : ndarray of uint8, shape (resources,)
         1 for compressible resources.
     limit : ndarray of float64, shape (resources,)
@@ -245,7 +245,7 @@ class Timelines:
     ) -> tuple[Ints, NDArray[np.int8]]:
         """Count the tasks of each class that fit on each machine from now on; where none does, find the short resource.
 
-        Without `compressed` they fit only into what is available.
+        Without `compressed` they fit only into the available amounts.
 
         Returns
         -------

@@ -1,6 +1,6 @@
 """Arguments of the solver: copied, checked and converted, or refused by name and index.
 
-Arrays given are copied before they are looked at, and the copies are what is checked and used.
+Input arrays are copied first; only the copies are checked and used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def integers(name: str, values: ArrayLike, size: int | None = None, *, unlimited
 
 
 def supply_vector(supply: ArrayLike) -> Int64Array:
-    """Return the supplies of all nodes; a scalar is refused, for it does not tell how many there are."""
+    """Return the supplies of all nodes; a scalar is refused, since it does not give the number of nodes."""
     if isinstance(supply, _SCALARS) or np.shape(supply) == ():
         raise InputError(f"supply: a vector expected, one value for each node, got {supply!r:.80}")
     return integers("supply", supply)
@@ -145,7 +145,7 @@ def _of_floats(name: str, array: NDArray[np.floating[Any]], unlimited: bool) -> 
 
 
 def lower_bounds(lower: ArrayLike, size: int) -> Int64Array:
-    """Return the lower bounds of so many arcs; `EMPTY` if all are 0, which takes neither memory nor time."""
+    """Return the lower bounds of `size` arcs; `EMPTY` if all are 0, which takes neither memory nor time."""
     if type(lower) is int and lower == 0:
         return EMPTY
     if type(lower) is np.ndarray and lower.dtype is _INT64 and lower.shape == (size,) and not lower.any():

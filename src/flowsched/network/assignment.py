@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["assignment"]
 
 _MOST: Final = 2**59
-"""(rows + columns + 3) * |cost| stays below it, as the kernels ask."""
+"""(rows + columns + 3) * |cost| stays below it, as the kernels require."""
 _MOST_FLOW: Final = 2**53
 """The same for floats that are solved as a flow, whose potentials may go beyond the costs."""
 
@@ -31,7 +31,7 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     Parameters
     ----------
     cost : sparse matrix or array, shape (n, m)
-        Each stored element, a stored 0 too, is a pair that may be matched; all pairs of a dense array may be, but infinite ones.
+        Each stored element, a stored 0 too, is a pair that may be matched; all pairs of a dense array may be, except infinite ones.
     maximize : bool, optional
         Match at the largest total instead; then pairs of ``-inf`` may not be matched.
 
@@ -53,8 +53,8 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
 
     Notes
     -----
-    The matching is an optimum of the numbers as they are, with no rounding: integers, and floats of any size.  So a huge number may stand for "only if there is no other way":
-    beside costs of about 1, as many pairs of 1e300 are avoided as can be, and the rest is matched as if they were not there.
+    The matching is an exact optimum of the given numbers, without rounding: integers, and floats of any size.  So a huge number may stand for "only if there is no other way".
+    For example, with costs of 1e300 among costs of about 1, the number of pairs of 1e300 is minimal, and the other pairs have the least cost.
 
     A dense matrix is solved by the method of Jonker and Volgenant, a sparse one as a flow.
 
@@ -108,7 +108,7 @@ def _integers(price: NDArray[Any], rows: Int64Array, columns: Int64Array, count:
 def _numbers(
     price: NDArray[Any], rows: Int64Array, columns: Int64Array, maximize: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return floats to be minimised, 0 where a pair may not be matched, and which pairs may be."""
+    """Return floats to be minimised, 0 where a pair may not be matched, and a mask of the pairs that may."""
     allowed: NDArray[np.bool_] = np.isfinite(price)
     if not allowed.all():
         wrong = ~allowed & (price != (-np.inf if maximize else np.inf))
@@ -126,7 +126,7 @@ def _numbers(
 
 
 def _bits(values: NDArray[np.float64], most: int) -> int:
-    """Return for which largest number of bits all values, in units of 2**-bits, stay below `most`."""
+    """Return the largest number of bits for which all values, in units of 2**-bits, stay below `most`."""
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
     return int(np.frexp(most)[1]) - 1 - int(np.frexp(largest)[1]) if largest else 0
 
@@ -145,7 +145,7 @@ def _take(values: NDArray[np.float64], bits: int) -> Int64Array:
 
 
 def _finer(most: int, bound: int) -> int:
-    """Return by how many bits numbers of at most `bound` may grow so as to stay below `most`."""
+    """Return the number of bits by which numbers of at most `bound` may grow and stay below `most`."""
     return max(most // (bound + 1), 2).bit_length() - 1
 
 
@@ -154,8 +154,8 @@ def _dense(cost: Int64Array, values: NDArray[np.float64] | None, bits: int) -> I
 
     `cost` is overwritten.  Where it was rounded, it is `values` in units of 2**-bits; then the matching is made exact as follows.  By the optimum u, v of the rounded costs c,
     c - u - v is not negative, and 0 where rows are matched; v is not positive, and 0 where columns are not (if there are more columns than rows).  Rounding has moved the cost of any
-    n pairs by n / 2 at most.  So no better matching has a pair of more than n, nor leaves a column of v < -n alone: cut off there, costs are small, and what rounding has
-    left out is added in finer units.
+    n pairs by n / 2 at most.  So no better matching has a pair of more than n, nor leaves a column of v < -n alone.  Costs are cut off there and are small; the rounding
+    errors are added in finer units.
     """
     n, m = cost.shape
     lines, most = np.arange(n), n + m + 3
@@ -198,7 +198,7 @@ def _sparse(
     pairs = len(rows)
     tail, head = rows, n + columns
     supply = np.concatenate([np.ones(n, np.int64), np.full(m, -1)])
-    if n != m:  # the last node is the partner of the rows, or columns, that are too many
+    if n != m:  # the last node is the partner of the surplus rows or columns
         lone = np.arange(n) if n > m else n + np.arange(m)
         ends = np.full(len(lone), n + m)
         tail, head = np.append(tail, lone if n > m else ends), np.append(head, ends if n > m else lone)

@@ -1,9 +1,10 @@
 """Proofs in exact arithmetic: of an optimum, of the costs for which it stays one, and that no flow meets the supplies.
 
 Infeasibility.  Lower bounds are shipped first, which moves the supplies.  Then a maximum flow is sought: every cost is
-0, and a slack takes what cannot be shipped, at a cost of 1.  By the potentials of that optimum, those nodes that lie
-further from the slack than it costs are a set whose leaving arcs are full and whose entering arcs carry their lower
-bounds, and all that is not shipped starts within it.  So it is a minimum cut, and proves the missing amount.
+0, and a slack takes the remaining supply at a cost of 1.  Consider the nodes whose distance from the slack, by the
+potentials of that optimum, exceeds its cost.  The arcs that leave this set are full, and the arcs that enter it carry
+their lower bounds.  All supply that is not shipped starts within it.  So it is a minimum cut, and proves the missing
+amount.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def explained(
     columns : tail, head (node ids), capacity, lower
         Of the arcs.
     names : mapping
-        What the message calls nodes, by id; the others go by their ids.
+        Names of nodes in the message, by id; other nodes appear by id.
     time_limit : float
         Seconds; negative for none.
     """
@@ -205,7 +206,7 @@ def _shortfall(
     lower: Int64Array,
     supply: Int64Array,
 ) -> tuple[int, int, int]:
-    """Return the amount that a set of nodes lacks room for, what it has to send, and what the arcs that leave it carry."""
+    """Return the shortfall of a set of nodes, the amount that it has to send, and the capacity of the arcs that leave it."""
     out, into = inside[tail] & ~inside[head], ~inside[tail] & inside[head]
     need = sum(supply[inside].tolist()) + sum(lower[into].tolist())
     room = sum(capacity[out].tolist())

@@ -1,7 +1,7 @@
 """Least cost as a function of one number: of the amount that is shipped, or of the capacity of an arc.
 
-Both functions are convex and piecewise linear, with breaks at integers (R. K. Ahuja, T. L. Magnanti and J. B. Orlin, Network Flows, 1993, section 9.11 and exercises), so
-two tangents tell where to look next: where they meet, the function either lies on both, which is a break, or below a piece yet unknown.
+Both functions are convex and piecewise linear, with breaks at integers (R. K. Ahuja, T. L. Magnanti and J. B. Orlin, Network Flows, 1993, section 9.11 and exercises).
+So the intersection of two tangents is the next point to evaluate: either the function lies on both, which is a break, or below a piece yet unknown.
 Every value is a warm solve of a copy.
 """
 

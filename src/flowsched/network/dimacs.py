@@ -7,12 +7,12 @@ The format, one record a line::
     n   ID SUPPLY                        nodes that have no such line have supply 0
     a   TAIL HEAD LOWER CAPACITY COST
 
-Nodes are numbered from 1 in a file and from 0 in a :class:`FlowProblem`.  A file is parsed twice at most: in bulk
-first, which knows only right and wrong, and line by line where that found something wrong, to say what and where.
+Nodes are numbered from 1 in a file and from 0 in a :class:`FlowProblem`.  A file is parsed twice at most.  The bulk parser
+detects errors without their position; only then the line parser finds the line and the reason.
 
-Files are not trusted.  Memory grows with what is in a file, and not with what it says of itself:
+Files are not trusted.  Memory grows with the contents of a file, and not with the sizes that it declares:
 
-* no more than a limit is read (`LIMIT` unless the caller says otherwise), counted after decompression;
+* at most a limit is read (`LIMIT` by default), counted after decompression;
 * a file of s bytes has at most 2**20 + s nodes, and 2**20 + s / 4 lines;
 * an error quotes at most some 80 characters.
 
@@ -57,14 +57,14 @@ __all__ = [
 ]
 
 LIMIT = 2**30
-"""Bytes of a file that are read, after decompression, unless the caller says otherwise."""
+"""Bytes of a file that are read by default, after decompression."""
 
 _PIECE = 1 << 22
 _SPARE = 2**20  # nodes and lines that any file may have
 _GZIP_MAGIC = b"\x1f\x8b"
 
 MOST_NODES: Final = 2**31 - 1
-"""Most nodes of a file or stream; a larger count is a slip of the pen, not a network that fits in memory."""
+"""Largest number of nodes of a file or stream; a larger count is a typing error, not a network that fits in memory."""
 
 _INT64: Final = np.iinfo(np.int64)
 
@@ -75,9 +75,9 @@ def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any], *, limit: int = 
     Parameters
     ----------
     path_or_file : path or file object
-        A file, plain or gzipped (told by its first bytes, not by its name).
+        A file, plain or gzipped (recognised by its first bytes, not by its name).
     limit : int, optional
-        The most bytes that the file may have after decompression.  Reading takes some ten times as much memory.
+        Largest size of the file in bytes after decompression.  Reading takes some ten times as much memory.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any], *, limit: int = 
     Raises
     ------
     DimacsError
-        If the file is malformed, larger than `limit`, or says that it has more nodes than it could connect; the message and
+        If the file is malformed, larger than `limit`, or declares more nodes than its arcs could connect; the message and
         the attribute ``line`` give the line number.
     OSError
         If the file cannot be read.
@@ -116,7 +116,7 @@ def _parse(data: bytes) -> FlowProblem:
 
 
 def _most_nodes(size: int) -> int:
-    """Return the most nodes that a file of so many bytes may have: an arc that connects one takes more than ten."""
+    """Return the limit on nodes of a file of `size` bytes: an arc that connects a node takes more than ten bytes."""
     return min(MOST_NODES, _SPARE + size)
 
 
@@ -217,7 +217,7 @@ def _too_large(pieces: list[bytes], limit: int) -> DimacsError:
 
 
 def _parse_bulk(lines: Sequence[bytes], most: int = MOST_NODES) -> FlowProblem | None:
-    """Parse a file that has nothing wrong or unusual in it; None for any other, which `_parse_lines` judges."""
+    """Parse a file without errors or unusual syntax; return None for any other, which is left to `_parse_lines`."""
     kinds = [line[:1] for line in lines]
     try:
         at_problem = kinds.index(b"p")
@@ -264,7 +264,7 @@ def _table(kind: bytes, width: int, lines: list[bytes]) -> NDArray[np.int64]:
 
 
 def _parse_lines(lines: Sequence[bytes], most: int = MOST_NODES) -> FlowProblem:
-    """Parse line by line; the reader of unusual files and the judge of malformed ones."""
+    """Parse line by line, for unusual files and for the errors of malformed ones."""
     nodes = arcs = -1
     supply: dict[int, int] = {}
     rows: list[list[int]] = []

@@ -9,7 +9,7 @@ with ``c EOI``, the stream with ``c EOS`` or the end of the input.  The first ro
 
 and every later round may hold these two and ::
 
-    x   TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]] changes an arc, or adds it; OLD_COST tells parallel arcs apart
+    x   TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]] changes an arc, or adds it; OLD_COST picks one of parallel arcs
     d   SUPPLY [POTENTIAL] ARCS [TYPE]                  adds a node under the lowest free number; as many ``a`` records
                                                         follow, in which 0 is the new node
     r   NODE                                            removes a node with its arcs
@@ -19,8 +19,8 @@ arcs and potentials are hints that are not needed here.  Types of nodes (0 other
 4 machine, 5 part of a machine) are needed for assignments only.
 
 The *sink* is the node of type 3, or else the only one of negative supply.  A scheduler does not send its supply again
-for every task that comes or goes: it takes over what the other supplies of a round change in sum, except in the first
-round and in those that set its supply themselves.
+for every task that comes or goes: the sum of the other changes of supply in a round is subtracted from it, except in the
+first round and in rounds that set the supply of the sink themselves.
 
 Each round is answered with ::
 
@@ -31,9 +31,9 @@ Each round is answered with ::
     c   ALGORITHM TIME MICROSECONDS
     c   EOI
 
-or, where assignments are asked for, with ``m TASK UNIT`` for each placed task instead of ``f`` and ``s``.
+or, where assignments are requested, with ``m TASK UNIT`` for each placed task instead of ``f`` and ``s``.
 
-Streams are not trusted: memory grows with the records, not with the number of nodes that the problem line says (beyond
+Streams are not trusted: memory grows with the records, not with the number of nodes that the problem line declares (beyond
 2**16, a node takes memory when a record names it), and a line of a file has at most 2**20 bytes.
 
 References
@@ -96,7 +96,7 @@ class IncrementalSession:
     reader : iterable of bytes or str
         The lines of the stream, such as ``sys.stdin.buffer``.
     writer : text stream
-        Where the answers go; flushed after each.
+        Destination of the answers; flushed after each.
     assignments : bool, optional
         Answer with ``m TASK UNIT`` records instead of the flow and its cost.
     algorithm : str, optional
@@ -104,7 +104,7 @@ class IncrementalSession:
     time_limit : float, optional
         Seconds for each round.
     certified : bool, optional
-        Prove each optimum before it is answered, and say so in a comment.
+        Prove each optimum before it is answered, and state that in a comment.
 
     Attributes
     ----------
@@ -166,8 +166,8 @@ class IncrementalSession:
         Raises
         ------
         DimacsError
-            A malformed record; the message and the attribute ``line`` give its line.  The session is over: what a
-            broken stream means cannot be guessed.
+            A malformed record; the message and the attribute ``line`` give its line.  The session is over: the meaning of
+            a broken stream cannot be guessed.
         InfeasibleError
             No flow meets the supplies of the round; ``cut`` is by the stream's numbers of nodes, from 1 at index 0.
         UnboundedError, CostRangeError, TimeLimitError
@@ -396,7 +396,7 @@ class Node:
 class LiveProblem:
     """The problem as the records left it: the stream's numbers of nodes on a `FlowNetwork` of its own.
 
-    Additions and changes of arcs wait until a record needs them done, so that they reach the network in batches.
+    Additions and changes of arcs wait until a record depends on them, so that they reach the network in batches.
 
     The nodes of the problem line beyond the first `_AT_ONCE` are *latent*: they exist, and are added to the network, a block
     at a time, when a record names one.
@@ -411,7 +411,7 @@ class LiveProblem:
         self.typed = False  # True once a node came with a type
         self.sink: int | None = None
         self._balanced = False  # True while no record of this round sets the sink's supply
-        self._drift = 0  # what this round's supplies, the sink's apart, have changed in sum
+        self._drift = 0  # sum of this round's changes of supplies, without the sink's
         self._free: list[int] = []  # heap of removed numbers below _next; some may be taken again
         self._freed: set[int] = set()  # the same: a number that comes and goes is there once
         self._next = 1  # all numbers below are taken, or were
@@ -579,7 +579,7 @@ class LiveProblem:
             while out.get(task):
                 at = task
                 while (at == task or self.nodes[at].type != UNIT) and (steps := out.get(at)):
-                    step = steps[-1]  # each step uses up a unit of flow, so that circling ends
+                    step = steps[-1]  # each step uses up a unit of flow, so that a cycle ends
                     step[1] -= 1
                     if not step[1]:
                         steps.pop()

@@ -1,8 +1,8 @@
 """`FlowNetwork`: a min-cost flow network that is kept alive and re-optimised after changes.
 
-Three rules hold for every call here and for `min_cost_flow`.  Arrays given are copied before they are looked at, and the copies are what is checked and used.
-A call that raises has changed nothing that can be seen, whatever it raises and wherever: bad input, memory, Ctrl-C.  A network that is in use refuses a
-second call at once with ConcurrentUseError, and never lets it wait.
+Three rules hold for every call here and for `min_cost_flow`.  Input arrays are copied first; only the copies are checked and used.
+A call that raises an exception has no visible effect, whatever the cause: bad input, memory, Ctrl-C.  A network that is in use refuses a
+second call at once with ConcurrentUseError, and never blocks.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ Change = tuple[ArrayLike, ArrayLike]
 class FlowNetwork:
     """A min-cost flow network that is kept alive, mutated in place and re-optimised from its last optimum.
 
-    Node and arc ids are dense integers from 0 and stay as they are under every mutation; the id of something removed is
-    given to the next thing added.  A mutation costs what it touches; `solve` costs what the changes reach, not what exists.
+    Node and arc ids are dense integers from 0 and stay as they are under every mutation; the id of a removed node or arc is
+    given to the next one added.  The time of a mutation is proportional to its size; that of `solve` depends on the part of
+    the network that the changes reach, not on its size.
     Every method that takes ids takes arrays of them: batch the calls.  A single id counts as an array of one; an array of bool chooses among all
     ids, in the order of `nodes` or `arcs`.  Values are arrays as long as the ids, or one value for all.  A method that raises, for bad input or anything else, has changed nothing.
 
@@ -219,12 +220,12 @@ class FlowNetwork:
             last basis after changes of costs, capacities and supplies, else it starts from the last flow and potentials.  ``auto`` repairs, and turns
             to the simplex if that takes too long, or would by the recent cost of both.  All find the same optimal cost.
         time_limit : float, optional
-            Seconds.  A part of them is left for making the flow so far feasible, which is then returned; ``stats["gap"]`` is an upper bound of what
-            its cost exceeds the optimum by.  The next `solve` goes on from there, also after changes of costs, capacities and supplies.
+            Seconds.  A part of them is reserved to make the flow so far feasible, which is then returned; ``stats["gap"]`` is an upper bound of the
+            difference between its cost and the optimum.  The next `solve` goes on from there, also after changes of costs, capacities and supplies.
         partial : bool, optional
-            Ship as much as fits, at the least cost among the flows that ship the most.  Supplies need not sum to 0, and `FlowSolution.unshipped` tells what
-            stays.  A hidden node and hidden arcs take it, so ids that are given later may skip some numbers.  After k changes, the next partial solve
-            costs what they reach; to turn from one kind of solve to the other costs what all supplies cost.
+            Ship as much as fits, at the least cost among the flows that ship the most.  Supplies need not sum to 0, and `FlowSolution.unshipped` has the
+            amounts that stay.  A hidden node and hidden arcs take them, so ids that are given later may skip some numbers.  The next partial solve
+            costs time in proportion to the changes since; a switch between the two kinds of solve costs time in proportion to all supplies.
 
         Returns
         -------
@@ -233,15 +234,15 @@ class FlowNetwork:
         Raises
         ------
         InfeasibleError
-            With the missing amount, a cut and its arcs.  The network is as before: mend it and solve again.  With `partial`, only lower bounds
-            can be to blame.
+            With the missing amount, a cut and its arcs.  The network is as before: correct it and solve again.  With `partial`, only lower bounds
+            can be the cause.
         UnboundedError
             With a cycle (arc ids).
         TimeLimitError
             The time limit passed before a feasible flow was found, or before it was known that the cost has a minimum.  The last
             solution is as before; the next `solve` goes on nevertheless.
         CostRangeError
-            Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which takes other capacities of such sizes.
+            Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which requires other capacities of such sizes.
             With `partial`, ``nodes * nodes * |cost|`` reaches 2**59.
         """
         start = perf_counter()
@@ -348,7 +349,7 @@ class FlowNetwork:
         Parameters
         ----------
         supply, capacity, lower, cost : (ids, values), optional
-            Changes made in the copy, to ask what would be: ``net.copy(cost=(arc, 9)).solve().cost``.
+            Changes made in the copy, to evaluate them there: ``net.copy(cost=(arc, 9)).solve().cost``.
         """
         other = type(self).__new__(type(self))
         other.__setstate__(self.__getstate__())
@@ -361,7 +362,7 @@ class FlowNetwork:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """Make a network of what `state` returned; all its later solves are those of the original, bit for bit.
+        """Make a network from a result of `state`; all its later solves are those of the original, bit for bit.
 
         Parameters
         ----------
@@ -371,7 +372,7 @@ class FlowNetwork:
         Raises
         ------
         InputError
-            Not the state of a network: names what is wrong with it.  Every word is checked before it is used: kinds and lengths, ids, free
+            Not the state of a network: the message names the defect.  Every word is checked before it is used: kinds and lengths, ids, free
             ids, adjacency, bounds, balances, that the potentials fit the flow, and the same for the kept basis.
         """
         network = cls.__new__(cls)
@@ -500,7 +501,7 @@ class FlowNetwork:
         """Memory of the kernel's arrays."""
         return self._core.nbytes()
 
-    # -- what follows from them ------------------------------------------------------------------------------
+    # -- derived values --------------------------------------------------------------------------------------
 
     def certify(self) -> None:
         """Prove that the last solution is optimal for the present data.
@@ -510,7 +511,7 @@ class FlowNetwork:
         AssertionError
             At the first arc or node that contradicts it.
         """
-        core = self._core  # with what partial solves have hidden in it
+        core = self._core  # with the hidden node and arcs of partial solves
         arcs, nodes = core.arc_ids(), core.node_ids()
         result = FlowResult(core.flow(arcs), core.cost_of_flow(), core.potential(nodes), {})
         certify(**_problem(core, nodes, arcs).arguments(), result=result)
@@ -565,7 +566,7 @@ class FlowNetwork:
         -------
         dict of str to int or ndarray
             Flat: Python integers of up to 64 bits, and vectors of int64 or int32 of the caller's own.  The names and their meaning are in
-            `flowsched.network.state`; ``form`` is the number of that format.  What partial solves have hidden in the network is left out.
+            `flowsched.network.state`; ``form`` is the number of that format.  The hidden node and arcs of partial solves are left out.
         """
         hidden = None if self._slack is None else self._slack.hidden()
         state = self._core.dump()

@@ -30,7 +30,7 @@ BULK: Final = 600_000
 """Arcs from which a problem may be left to `repair`: the simplex looks at sqrt(arcs) of them for a pivot."""
 
 MOST_LATE: Final = 10_000
-"""So many arcs make a network that is built and gets a feasible flow in some milliseconds, when time is up."""
+"""Number of arcs of a network that is built and gets a feasible flow in some milliseconds after the time limit."""
 
 
 def min_cost_flow(
@@ -199,18 +199,18 @@ def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
 
 # -- nodes that only pass flow on -------------------------------------------------------------------------------------
 #
-# Those without supply that have one arc in and one arc out are taken out before a solve.  Such a node joins its arcs *in
-# series*: the arc that came in stays, with the sum of both costs and the smaller capacity.  Where that makes two arcs of
-# the same ends and cost, they are joined *in parallel*, and their ends may have one arc in and one out by now.  So a
-# machine with its cores and threads shrinks to an arc, instead of many potentials that a pivot would move.
+# A node without supply that has one arc in and one arc out is removed before a solve.  Its arcs are joined *in series*:
+# the entering arc stays, with the sum of both costs and the smaller capacity.  Where that makes two arcs of the same ends
+# and cost, they are joined *in parallel*, and their ends may then have one arc in and one out.  So a machine with its cores
+# and threads shrinks to an arc, instead of many potentials that a pivot would move.
 #
-# The joins are undone in reverse.  In series both arcs carry what the joined one does; its reduced cost goes to the
+# The joins are undone in reverse.  In series both arcs get the flow of the joined one; its reduced cost goes to the
 # narrower one, which is full if the joined one is, and the other one gets 0.  In parallel one arc is filled before the
 # other.  So an optimum stays one, and the gap of any flow stays as it is.
 
 
 def _solve_joined(simplex: _ns.Simplex, lower: Int64Array, time_limit: float, bulk: int) -> tuple[int, Any, Any, Any]:
-    """Solve what `_ns.solve` has left to its caller (JOINED), and return what it returns; only flows and potentials."""
+    """Solve a problem that `_ns.solve` has left to its caller (JOINED), with the same result; only flows and potentials."""
     joined, slots, rooms, supplies, flow, potential = simplex.joined()
     nodes, arcs = supplies != INF, np.flatnonzero(joined == -1)
     number, left = np.cumsum(nodes, dtype=np.int32) - 1, slots[arcs]

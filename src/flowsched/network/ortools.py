@@ -1,4 +1,4 @@
-"""The solver in the shape of OR-tools' ``SimpleMinCostFlow``: a program changes its import, and nothing else."""
+"""The solver in the shape of OR-tools' ``SimpleMinCostFlow``: a program only changes its import."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class FlowStatus(IntEnum):
 class SimpleMinCostFlow(_simple.Columns):
     """A min-cost flow problem, built arc by arc or in bulk, and solved.
 
-    Names, arguments and results are those of ``ortools.graph.python.min_cost_flow.SimpleMinCostFlow``.  Three things differ:
-    a second `solve` starts from the first one's optimum; costs are exact and of any size; and wrong
-    arguments (a negative capacity, an arc that does not exist, a flow that was not found) are errors at once, not strange results.
+    Names, arguments and results are those of ``ortools.graph.python.min_cost_flow.SimpleMinCostFlow``, with three
+    differences.  A second `solve` starts from the first one's optimum.  Costs are exact and of any size.  Wrong arguments
+    (a negative capacity, an arc that does not exist, a flow that was not found) raise errors at once.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class SimpleMinCostFlow(_simple.Columns):
         super().__init__()
         self._network = (
             FlowNetwork()
-        )  # what the last solve has seen; nothing is ever removed from it: its ids are 0, 1, 2, ...
+        )  # the problem at the last solve; nothing is ever removed from it: its ids are 0, 1, 2, ...
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (), self._state()
@@ -83,7 +83,7 @@ class SimpleMinCostFlow(_simple.Columns):
         checked: Any = value
         return int(integers(name, [checked])[0])
 
-    # -- the problem; what is done for one arc or node is inherited ------------------------------------------
+    # -- the problem; the methods for a single arc or node are inherited -------------------------------------
 
     def add_arcs_with_capacity_and_unit_cost(
         self, tails: ArrayLike, heads: ArrayLike, capacities: ArrayLike, unit_costs: ArrayLike
@@ -144,7 +144,7 @@ class SimpleMinCostFlow(_simple.Columns):
                 return self._none(FlowStatus.UNBALANCED)
             try:
                 self._hand_on(supplies)
-                cost = self._network._core.solve(*checked_options("auto", None))[0]  # an error that explains nothing
+                cost = self._network._core.solve(*checked_options("auto", None))[0]  # an error without an explanation
             except InfeasibleError:
                 return self._none(FlowStatus.INFEASIBLE)
             except CostRangeError:
@@ -153,7 +153,7 @@ class SimpleMinCostFlow(_simple.Columns):
             return FlowStatus.OPTIMAL
 
     def _hand_on(self, supplies: Int64Array) -> None:
-        """Tell the network what is new; to tell it once more, after a failure, does no harm."""
+        """Apply the changes since the last call to the network; a second time, after a failure, does no harm."""
         network = self._network
         network.add_nodes(len(supplies) - network.num_nodes)
         arcs, nodes = self._recent()
@@ -166,7 +166,7 @@ class SimpleMinCostFlow(_simple.Columns):
         if len(nodes):
             try:
                 network.set_supply(nodes, supplies[nodes])
-            except CostRangeError:  # it counts what the nodes had before as well
+            except CostRangeError:  # it also counts the former supplies of the nodes
                 network.set_supply(nodes, 0)
                 network.set_supply(nodes, supplies[nodes])
         self._taken()
@@ -179,7 +179,7 @@ class SimpleMinCostFlow(_simple.Columns):
     def solve_max_flow_with_min_cost(self) -> FlowStatus:
         """Find a flow of least cost among those that send as much as is possible; it need not be all.
 
-        Solved anew each time; ``FlowNetwork.solve(partial=True)`` goes on from the last optimum.
+        Solved from scratch each time; ``FlowNetwork.solve(partial=True)`` goes on from the last optimum.
         """
         with self._in_use():
             supplies = self._supplies()

@@ -123,7 +123,7 @@ class FlowProblem:
         Raises
         ------
         InputError
-            An undirected graph, or a value that is no integer; names the attribute and the number of the node or edge.
+            An undirected graph, or a value that is not an integer; names the attribute and the number of the node or edge.
         """
         if not getattr(G, "is_directed", lambda: False)():
             raise InputError(f"G: a directed graph expected, got {G!r:.80}")
@@ -144,9 +144,9 @@ class FlowProblem:
         Parameters
         ----------
         names : iterable of hashable, optional
-            What the nodes are called; their numbers by default.
+            Names of the nodes; their numbers by default.
         lower : str, optional
-            Attribute for the lower bounds.  NetworkX knows none, so it is an error if there are some and this is not given.
+            Attribute for the lower bounds.  NetworkX does not have them, so it is an error if there are some and this is not given.
 
         Returns
         -------
@@ -156,7 +156,7 @@ class FlowProblem:
         Raises
         ------
         InputError
-            Lower bounds that NetworkX would not see, or names that are not as many as the nodes, or not different.
+            Lower bounds that NetworkX would ignore, or names that differ in number from the nodes, or are not unique.
         ModuleNotFoundError
             NetworkX is not installed.
         """
@@ -322,7 +322,7 @@ def supplies_of(found: Edges, supply: Mapping[Hashable, Any] | None) -> Int64Arr
     return amounts
 
 
-_MOST_DECIMALS: Final = 15  # a float knows no more
+_MOST_DECIMALS: Final = 15  # the precision of a float
 
 
 def from_adjacency(capacity: Any, cost: Any, supply: ArrayLike) -> FlowProblem:
@@ -393,7 +393,7 @@ def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply:
     Raises
     ------
     InputError
-        A column is no arc, or values are no integers (see `scale_costs`).
+        A column is not an arc, or values are not integers (see `scale_costs`).
 
     Examples
     --------
@@ -429,7 +429,7 @@ def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Arra
     ----------
     cost : array of float, shape (m,)
     decimals : int, optional
-        Round to so many decimals, 0 to 15.  By default, as many are kept as the costs were written with.
+        Number of decimals to round to, 0 to 15.  By default, all decimals that the costs were written with are kept.
 
     Returns
     -------
@@ -441,7 +441,7 @@ def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Arra
     Raises
     ------
     InputError
-        A cost is not finite, or was not written with 15 decimals or fewer: say to how many it may be rounded.
+        A cost is not finite, or was not written with 15 decimals or fewer: pass the number of decimals to round to.
     CostRangeError
         A scaled cost does not fit in 64 bits: round to fewer decimals.
 

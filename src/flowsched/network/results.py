@@ -40,10 +40,10 @@ class FlowResult:
         simplex pivots, ..., and ``resumed``: True if it went on from its last basis, ``local``: True if it did
         so without a look at all arcs).  ``start`` names where the simplex began:
         ``"shortest_paths"``, ``"coarse"`` (one phase of push-relabel at a coarse epsilon), ``"flow"`` (that of another
-        algorithm) or ``"basis"``; ``sketched`` counts what the coarse phase scanned.
+        algorithm) or ``"basis"``; ``sketched`` counts the scans of the coarse phase.
     unshipped : ndarray of int64, shape (n,)
-        With ``partial=True``: the supply that each node keeps (> 0), or the demand that is not met (< 0).  ``supply - unshipped`` is what the flow ships;
-        the potentials prove that it is optimal for these supplies.  Of length 0 without ``partial``.
+        With ``partial=True``: the supply that each node keeps (> 0), or the demand that is not met (< 0).  The flow ships the supplies ``supply - unshipped``;
+        the potentials prove that it is optimal for these.  Of length 0 without ``partial``.
     """
 
     flow: Int64Array

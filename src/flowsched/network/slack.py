@@ -1,10 +1,10 @@
-"""Partial flows: a priced slack takes what cannot be shipped, so that the most that fits is shipped at the least cost.
+"""Partial flows: a priced slack takes the supply that cannot be shipped, so the maximum flow is shipped at the least cost.
 
 The transformation.  One node S is added; an arc of capacity b leads from each node of supply b > 0 to S and costs P for each unit; an arc of capacity -b and cost 0
 leads from S to each node of supply b < 0; the supply of S makes the sum 0.  With n nodes and costs of at most C in magnitude, P = n C + 1.
 
 Why it is exact.  Let an optimum keep a unit of supply at s, and leave a unit of demand at t unmet, although more can be shipped.  Then some such s reaches some such t by a simple path
-with room, whose cost is at most (n - 1) C < P.  To send a unit along it, and one less from s over S to t, would be cheaper: a contradiction.  So as much as possible
+with room, whose cost is at most (n - 1) C < P.  A unit along that path, and one less from s over S to t, would be cheaper: a contradiction.  So as much as possible
 is shipped.  All flows that ship the most pay the same for slack, and the optimum is the cheapest of them.
 """
 
@@ -27,7 +27,7 @@ _NONE: Final = np.zeros(0, np.int64)
 
 
 def price_of(nodes: int, dearest: int) -> int:
-    """Return what a unit that is not shipped costs, in a network of so many nodes whose largest |cost| is given.
+    """Return the cost of a unit that is not shipped, by the number of nodes and the largest |cost| of a network.
 
     Raises
     ------
@@ -54,8 +54,8 @@ def slack_arcs(nodes: Int64Array, supply: Int64Array, slack: int) -> tuple[Int64
 class Slack:
     """The slack within a kept network: hidden from the caller, and brought up to date with the supplies that changed.
 
-    Every use is a section that signals and other threads cannot enter, but for the solve itself.  ``whole`` is False while the slack is not in the network, or may not
-    fit it because a call ended in the middle: then it is taken out, and made anew for the next partial solve.
+    Every use, except the solve itself, is a section that signals and other threads cannot enter.  ``whole`` is False while the slack is not in the network, or may not
+    fit it because a call ended in the middle.  Then it is removed, and made again for the next partial solve.
     """
 
     __slots__ = (
@@ -91,7 +91,7 @@ class Slack:
         self._stale: set[int] = set()  # nodes whose supply may differ from `_known`
         self._whole = False
 
-    # -- what the caller does; the changes are called as those of the kernel -------------------------------------------
+    # -- calls of the owner; the changes have the names of the kernel's ------------------------------------------------
 
     def add_nodes(self, supply: Int64Array) -> Int64Array:
         """Add nodes; return their ids."""
@@ -128,7 +128,7 @@ class Slack:
         self._apply("remove_nodes", nodes)
 
     def _apply(self, change: str, *given: Int64Array) -> Any:
-        """Make a change of the network by the kernel's method of this name; return what that returns."""
+        """Make a change of the network by the kernel's method of this name; return its result."""
         with self._guard:
             call = getattr(self._core, change)
             if not self._whole:
@@ -152,7 +152,7 @@ class Slack:
             return made
 
     def solve(self, algorithm: int, time_limit: float) -> tuple[int, Int64Array, dict[str, Any], Int64Array]:
-        """Ship the most at the least cost: return cost, changed arcs, stats, and by node what is not shipped."""
+        """Ship the most at the least cost; return cost, changed arcs, stats, and the unshipped amounts by node."""
         with self._guard:
             start = perf_counter()
             self._update()
@@ -238,7 +238,7 @@ class Slack:
     def _remove(self) -> None:
         self._whole = False
         gone = np.array([self.node] if self.node >= 0 else [], np.int64)
-        if self._others is not None:  # the call that added S may not have told its id
+        if self._others is not None:  # the call that added S may have ended before it returned the id
             gone = np.setdiff1d(self._core.node_ids(), self._others)
         if len(gone):
             with suppress(InputError):  # it went in an earlier call, which ended before it could say so
@@ -290,7 +290,7 @@ class Slack:
             self._arcs = np.append(self._arcs, np.full((missing, 2), -1), axis=0)
 
     def _set(self, nodes: Int64Array, supply: Int64Array) -> None:
-        """Give the slack's arcs of these nodes the capacities that their supplies ask for."""
+        """Give the slack's arcs of these nodes the capacities that follow from their supplies."""
         core = self._core
         for way in range(2):
             room = np.maximum(supply if way == 0 else -supply, 0)
@@ -311,7 +311,7 @@ class Slack:
         self._known[nodes] = supply
 
     def _note(self, change: str, given: tuple[Int64Array, ...], made: Any) -> None:
-        """Take note of a change that was made; `_update` sends what follows from it."""
+        """Record a change that was made; `_update` sends its consequences."""
         if change in ("set_cost", "add_arcs") and len(given[0]):
             costs = given[1 if change == "set_cost" else 3]
             self._dearest = max(self._dearest, int(costs.max()), -int(costs.min()))
@@ -324,7 +324,7 @@ class Slack:
             self._forget(given[0])
 
     def _forget(self, nodes: Int64Array) -> None:
-        """Take note that nodes were removed, and their arcs with them."""
+        """Record that nodes were removed, and their arcs with them."""
         arcs = self._arcs[nodes].ravel()
         self._owner[arcs[arcs >= 0]] = -1
         self._arcs[nodes] = -1
@@ -333,7 +333,7 @@ class Slack:
         self._stale.difference_update(nodes.tolist())
 
     def _read(self, cost: int, changed: Int64Array) -> tuple[int, Int64Array, Int64Array]:
-        """Return cost and changed arcs of a solution without the slack's part, and by node what is not shipped."""
+        """Return cost and changed arcs of a solution without the slack's part, and the unshipped amounts by node."""
         hidden = self._hides(changed)
         owners = np.unique(self._owner[changed[hidden]])
         if len(owners):

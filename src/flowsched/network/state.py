@@ -1,7 +1,7 @@
 """The state of a flow network as data: a flat mapping of names to integers and vectors of integers, nothing else.
 
 The state is complete.  A network made of it has the same ids, flow, potentials and kept basis, and the same order of everything that a solve looks at, so all its
-later solves are those of the original, bit for bit.  What follows from the rest is left out (excesses, degrees, tails and heads, the layout of memory).
+later solves are those of the original, bit for bit.  Derived values are left out (excesses, degrees, tails and heads, the layout of memory).
 
 n and m are the numbers of node and arc ids ever given; ids that are free again stand among them with zeros.  The half-arcs 2 a and 2 a + 1 are arc a seen from
 its tail and from its head.
@@ -12,7 +12,7 @@ its tail and from its head.
 ``potential``          by node
 ``hint``               by node: where in its adjacency the next walk begins
 ``adjacent``           half-arcs, node by node
-``degree``             by node: how many of them are its own; -1 where the id is free
+``degree``             by node: number of its own half-arcs; -1 where the id is free
 ``free_nodes``         free ids, in the order in which they will be given
 ``active``             nodes in the order in which solving looks for an excess: all that have one, and maybe others
 ``capacity``           by arc; 2**62 for unlimited
@@ -23,26 +23,26 @@ its tail and from its head.
 ``bent``               half-arcs that may have room and a negative reduced cost
 ``solved``             1 if there is a last solution
 ``moved_arcs``         arcs whose ``flow`` may not be that of the last solution,
-``moved_flow``         and what it was there
+``moved_flow``         and their flow there
 ``moved_nodes``        nodes whose ``potential`` may not be that of the last solution,
-``moved_potential``    and what it was there
+``moved_potential``    and their potential there
 ``overflown``          1 if an excess has left its range
 ``hub``, ``hub_seen``  node that takes most of the flow, or -1, and the number of nodes when it was looked for
 ``cost_bound``         no |cost| is above it
 ``reshaped``           1 if nodes or arcs were added or removed since
 ``eccentric``          1 if the potentials are the simplex's choice
 ``cold_solves``, ``warm_solves``, ``budget``, ``patience``: counts, and limits of a solve
-``record``             what choices between algorithms go by, and what a cold solve took: see `_cs.pyx`
+``record``             data for the choice between algorithms, and the cost of a cold solve: see `_cs.pyx`
 ``regret``, ``since``, ``until``: the same
-``halted``             the algorithm whose time was up in the last solve, by number; 0 if none was
+``halted``             the algorithm that ran into the time limit of the last solve, by number; 0 if none did
 ``based``              1 if the simplex has a last basis; all that follows is empty or 0 if not
-``news``               what has changed since it was made: arcs, and ~v for the supply of node v, as often as it changed
+``news``               changes since it was made: arcs, and ~v for the supply of node v, one entry for each change
 ``known``              by node: the supplies that it knows
 ``basis_kept``         0 if it will only be thrown away; all that follows is empty or 0 then
 ``basis_name``         the basis has an order of nodes of its own: our node by its node; by its nodes go the next five, its root is n
 ``basis_parent``       in the tree
 ``basis_next``         preorder of the tree, circular, root included
-``basis_tree``         the half-arc that leads to the parent; -1 if artificial: then it carries what the arcs leave over, or lack, at the node
+``basis_tree``         the half-arc that leads to the parent; -1 if artificial: then it carries the surplus or deficit of the arcs at the node
 ``basis_potential``    that of the root is 0
 ``basis_slot``         half-arcs outside the tree, in the order in which they are priced, even at the lower bound, odd at the capacity; -1 where there is none
 ``basis_spare``        slots without one, in the order in which they will be used

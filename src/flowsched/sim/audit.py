@@ -1,7 +1,7 @@
 """The simulator's own inventory: the tasks on every machine and GPU.
 
-It is kept from the deltas that a commit accepted and from nothing else, so it cannot repeat a mistake of the scheduler's
-inventory.  All amounts are micro-units.
+Its only source is the deltas that a commit accepted, so it cannot repeat a mistake of the scheduler's inventory.  All
+amounts are micro-units.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AuditInventory:
     ----------
     resources : Resources
     overcommit : bool
-        Tasks may ask for more than a machine has; devices and slots are audited anyway.
+        Tasks may request more than the capacity of a machine; devices and slots are audited anyway.
 
     Attributes
     ----------
@@ -131,11 +131,11 @@ class AuditInventory:
         return state.machine if state else None
 
     def state(self, machine: Hashable) -> MachineState | None:
-        """Return what is free on a machine, None if it is not up; it is only to be read."""
+        """Return the free amounts of a machine, None if it is not up; the result is read-only."""
         return self._machines.get(machine)
 
     def changed(self) -> list[Hashable]:
-        """Return the machines that changed, came or went since this was asked last."""
+        """Return the machines that changed, came or went since the last call."""
         machines = list(self._changed)
         self._changed.clear()
         return machines
@@ -167,7 +167,7 @@ class AuditInventory:
         ------
         AuditError
             The task is unknown or runs already, the machine is not up or its labels do not suit the task, or the GPUs
-            named are not as many as the task asks for.
+            named differ in number from the request.
         """
         if task not in self._demands:
             raise AuditError(

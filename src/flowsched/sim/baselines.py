@@ -61,7 +61,7 @@ _TYPICAL = 0.95
 
 @dataclass
 class Plan:
-    """What a round starts: a trial, and the deltas that it amounts to.
+    """Tasks that a round starts: a trial, and the deltas that it amounts to.
 
     `gangs` numbers the gangs of the tasks that start together.
     """
@@ -72,7 +72,7 @@ class Plan:
 
 
 class Room:
-    """How many more tasks of each waiting class each machine can take, and its load, as tasks start.
+    """Number of further tasks of each waiting class that each machine can take, and its load, as tasks start.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class Room:
         self.load = self._load(self.rows)
 
     def of(self, cls: TaskClass) -> Ints:
-        """Return how many more tasks of a class each machine can take, shape (machines,)."""
+        """Return the number of further tasks of a class that each machine can take, shape (machines,)."""
         line: Ints = self.fits[self._line[cls]]
         return line
 
@@ -153,7 +153,7 @@ def first(room: Room, cls: TaskClass, columns: Ints) -> Floats:
 
 
 def lacking(job: JobRecord) -> int:
-    """Return how many tasks of a job must start together: 1, or those that its gang lacks."""
+    """Return the number of tasks of a job that must start together: 1, or the number that its gang lacks."""
     return max(job.lacks, 1)
 
 
@@ -267,7 +267,7 @@ class Greedy:
     def _start(self, tasks: list[TaskRecord], plan: Plan, room: Room, most: Ints | None = None) -> bool:
         """Start tasks together, or none of them and return False.
 
-        `most` bounds how many start on each machine, shape (machines,).
+        `most` bounds the number of starts on each machine, shape (machines,).
         """
         for cls, count in Counter(task.group.cls for task in tasks).items() if len(tasks) > 1 else ():
             if (room.of(cls) if most is None else np.minimum(room.of(cls), most)).sum() < count:
@@ -287,7 +287,7 @@ class Greedy:
         return True
 
     def _start_one(self, task: TaskRecord, columns: Ints, plan: Plan, room: Room) -> int | None:
-        """Start a task on one of these machines, and return which; None where none of them takes it."""
+        """Start a task on one of these machines; return its column, None if no machine takes the task."""
         cls = task.group.cls
         if self.delay is not None:
             columns = columns[self.delay.nearest(self.cluster, task, room.rows[columns], self._now)]
@@ -307,7 +307,7 @@ class Greedy:
         return None
 
     def _take_back(self, tasks: list[TaskRecord], plan: Plan, room: Room, began: int) -> None:
-        """Take back the deltas from the one of this number on, which are those of the first tasks."""
+        """Undo the deltas from index `began` on, which are those of the first tasks."""
         for task in tasks[: len(plan.deltas) - began]:
             row = task.row
             plan.transaction.restore(task)
@@ -334,10 +334,10 @@ class Greedy:
 
 
 class DelayScheduling:
-    """How long a job waits for a machine with its data (`Task.data`), and then for one in such a machine's rack.
+    """Delay scheduling: a job waits for a machine with its data (`Task.data`), then for one in such a machine's rack.
 
-    Algorithm 1 of FGM asks for it before it matches a task with a machine.  Source: Zaharia et al., "Delay Scheduling",
-    EuroSys 2010, algorithm 2: a job's wait begins when it is first passed over, and again when it starts a task on a
+    Algorithm 1 of FGM requires it before it matches a task with a machine.  Source: Zaharia et al., "Delay Scheduling",
+    EuroSys 2010, algorithm 2.  A job's wait begins when it is first passed over, and again when it starts a task on a
     machine with its data.
 
     Parameters
@@ -354,7 +354,7 @@ class DelayScheduling:
         self._since: dict[Hashable, float] = {}  # by job: when its wait began
 
     def nearest(self, cluster: Cluster, task: TaskRecord, rows: Ints, now: float) -> Ints:
-        """Return which of these rows a task may take now, by position: the nearest to its data; all, if no such machine is there."""
+        """Return positions of the rows that a task may take now: nearest to its data; all, if no machine has them."""
         known = (cluster.machines.get(id) for id, amount in task.group.data if amount > 0)
         here = [record for record in known if record is not None and cluster.inventory.usable[record.row]]
         every = np.arange(len(rows))
@@ -371,7 +371,7 @@ class DelayScheduling:
         return every if waited >= _sum(self.machine, self.rack) else every[:0]
 
     def started(self, cluster: Cluster, tasks: Iterable[Hashable], now: float) -> None:
-        """Note what a commit started: the wait of a job begins anew where a task runs on a machine with its data."""
+        """Note the tasks that a commit started: a job whose task runs on a machine with its data starts to wait again."""
         for id in tasks:
             task = cluster.tasks[id]
             if any(machine == cluster.by_row[task.row].id for machine, _ in task.group.data):
@@ -385,12 +385,12 @@ def _sum(a: float, b: float) -> float:
 
 
 class LeastFragmentation:
-    """The choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): where least is spoiled for tasks like these.
+    """The choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): the least fragmentation for tasks like these.
 
     It is that of the authors' simulator: a score is the descent of a machine's fragmentation, drawn to (0, 1) by the
     logistic function, in whole percent.  A task with a share of a GPU takes the GPU with the best score, and this is
     the score of the machine.  Of equal GPUs or machines the first is taken; there are many.  Memory does not count, a
-    task without GPUs has no use of any, and the rarest kinds of tasks, 5 % of all, are left out.
+    task without GPUs cannot use any, and the rarest kinds of tasks, 5 % of all, are left out.
 
     Parameters
     ----------
@@ -437,7 +437,7 @@ class LeastFragmentation:
 def _typical(tasks: Iterable[Task], resources: Resources) -> list[tuple[Task, float]]:
     """Return the kinds of tasks that FGD weighs machines with; one without GPUs fits nowhere, so all GPUs are lost to it.
 
-    Of kinds that are equally frequent at the end of the list those that ask for most are kept, as in the source.
+    Of kinds that are equally frequent at the end of the list, the ones with the largest requests are kept, as in the source.
     """
     plain = []
     for task in tasks:
@@ -456,7 +456,7 @@ def _typical(tasks: Iterable[Task], resources: Resources) -> list[tuple[Task, fl
 
 
 def _frequency(task: Task, times: float, resources: Resources) -> tuple[Any, ...]:
-    """Return how frequent a kind is, then CPUs (or all but GPUs), the share of each GPU, how many, and which models."""
+    """Return a kind's frequency, CPUs (or all resources but GPUs), share of each GPU, number of GPUs, and models."""
     demand = dict(task.demand)  # type: ignore[arg-type]
     gpus = demand.pop(resources.device or "", 0.0)
     return times, *demand.values(), min(gpus, 1.0), gpus, "|".join(map(str, task.constraints.get(GPU_MODEL, ())))
@@ -465,7 +465,7 @@ def _frequency(task: Task, times: float, resources: Resources) -> tuple[Any, ...
 def at_random(seed: int) -> tuple[Order, Choice, Pick]:
     """Return an order of groups, a choice of machines and one of devices that are drawn at random.
 
-    The place of a group is drawn when it is first asked for.
+    The place of a group is drawn at its first use.
     """
     rng = np.random.default_rng(seed)
     places: dict[int, float] = {}
@@ -491,7 +491,7 @@ def at_random(seed: int) -> tuple[Order, Choice, Pick]:
 
 
 class Tetris(Greedy):
-    """Starts the task that is best aligned with what a machine has left, then the next best.
+    """Starts the task that is best aligned with the free amounts of a machine, then the next best.
 
     The alignment is the scalar product of demand and free amounts, as parts of the largest machine (Grandl et al.,
     "Multi-Resource Packing for Cluster Schedulers", SIGCOMM 2014, section 3.2).  Its preference for short jobs is left out.

@@ -1,4 +1,4 @@
-"""Simulated time, by SimPy: an environment of its own, or somebody's."""
+"""Simulated time, by SimPy: an environment of its own, or the caller's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Clock:
 
     @property
     def quiet(self) -> bool:
-        """True if nothing is left to happen that was asked for here."""
+        """True if no event that was scheduled here is left."""
         return not self._due
 
     def peek(self) -> float:

@@ -41,11 +41,12 @@ MEASURES: Mapping[str, str] = {
     "energy": "J",
     "decision, mean": "s of this computer",
 }
-"""What is compared, and in which unit.
+"""Compared measures, and their units.
 
-Waits are those of `Metrics.wait_of_all`, turnaround (from arrival to end) and slowdown are of tasks that completed, and what is allocated is the mean over the run
-of the resource that the workload asks most of.  What is fragmented is `Fragmentation.share`.  Energy needs a `PowerModel`, and
-input from elsewhere `Task.data`: it is the part that is not on the task's machine.  Reading takes time with a `NetworkModel`.
+Waits are those of `Metrics.wait_of_all`.  Turnaround (from arrival to end) and slowdown cover the tasks that completed.
+Allocation is the mean over the run of the resource that the workload requests most of.  Fragmentation is
+`Fragmentation.share`.  Energy needs a `PowerModel`.  Input from elsewhere needs `Task.data`: it is the part that is not on
+the task's machine.  Reading takes time with a `NetworkModel`.
 """
 
 COVERS: Mapping[str, str] = {
@@ -72,7 +73,7 @@ class Outcome:
     figures : mapping of str to float
         By `MEASURES`; nan where there is none.
     waiting : tuple of sequence of float
-        Times, and how many tasks waited: the most since the time before.
+        Times, and the largest number of waiting tasks since the time before.
     waits : sequence of float
         Quantiles of the waits at equal steps from 0 to 1, infinite from those on that never started.
     """
@@ -113,7 +114,7 @@ class Comparison:
     facts : mapping
         Workload, options of the simulations.
     lost : str
-        Why runs are missing whose processes ended by themselves again and again; "" if none did.
+        Reason of missing runs: their processes ended by themselves at every try; "" if none did.
     """
 
     schedulers: tuple[str, ...]
@@ -136,7 +137,10 @@ class Comparison:
         return Spread.of(self.values(scheduler, measure).values())
 
     def difference(self, scheduler: str, measure: str) -> Spread:
-        """Return the spread of the differences to the first scheduler with the same seed; with it, luck of arrivals goes out."""
+        """Return the spread of the differences to the first scheduler, seed by seed.
+
+        Both have the same arrivals then, so the differences are free of their random variation.
+        """
         base, mine = self.values(self.schedulers[0], measure), self.values(scheduler, measure)
         both = [(mine[seed], base[seed]) for seed in mine if seed in base]
         return Spread.of(0.0 if math.isclose(a, b, rel_tol=1e-12) else a - b for a, b in both)  # not the noise of sums
@@ -220,18 +224,18 @@ def compare(
     schedulers : sequence of str
         See `scheduler`.  The first is the one that the others are compared with.
     seeds : int or sequence of int
-        How many, from 0 on, or which.
+        Number of seeds, from 0 on, or the seeds themselves.
     processes : int
-        Run in so many processes; 0 is this one.  The workload must be a function then that pickle can name, and a script needs
-        ``if __name__ == "__main__":``.
+        Number of worker processes; 0 runs everything in this one.  With workers, the workload must be a function that
+        pickle can name, and a script needs ``if __name__ == "__main__":``.
     until : float or None
         See `Simulation.run`.
     options : mapping, optional
         Keyword arguments of every `Simulation`.
     said : callable, optional
-        Called with each outcome, how many there are by now, and how many there will be.
+        Called with each outcome, the number of outcomes so far, and the number expected in all.
     stopped : callable, optional
-        Asked several times a second (in this process, after every run); True ends the comparison with what was done.
+        Called several times a second (in this process, after every run); True ends the comparison with the completed runs.
 
     Returns
     -------
@@ -312,7 +316,7 @@ def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
 
 
 def _thinned(metrics: Metrics) -> tuple[list[float], list[float]]:
-    """Return how many tasks waited over time, the most in each of equal steps."""
+    """Return the number of waiting tasks over time: the largest in each of equal steps."""
     time, waiting = metrics.series["time"], metrics.series["waiting"]
     if not len(time) or time[-1] <= time[0]:
         return [], []
@@ -322,7 +326,7 @@ def _thinned(metrics: Metrics) -> tuple[list[float], list[float]]:
 
 
 def heading(measure: str) -> str:
-    """Return a measure as tables and plots head it, with the tasks that it covers."""
+    """Return the heading of a measure in tables and plots, with the tasks that it covers."""
     return f"{measure} ({COVERS[measure]})" if measure in COVERS else measure
 
 

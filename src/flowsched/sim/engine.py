@@ -56,22 +56,22 @@ class Simulation:
         Failures, maintenance and changes of machines, instead of the workload's; each has its ``time``.  One that comes
         back (`MachineAdded`) without a capacity has its former one.
     interval : float or None
-        Rounds at multiples of so many seconds, if there were events since the last one, and while tasks wait (then every
+        Seconds; rounds are at its multiples, if there were events since the last one, and while tasks wait (then every
         round in a row without events and changes doubles the pause to the next).
     on_events : bool
         A round at every event.
     charge_solver : bool, float or callable
         Simulated time of a decision: False, none; True, the time that it took on this computer (so two runs differ); a
-        number, so many seconds; a function of the round's stats, its result.  The decision takes effect when that time is
-        over; parts that are stale by then are refused by the commit.
+        number of seconds; or the result of a function of the round's stats.  The decision takes effect when that time is
+        over; the commit refuses the parts that are stale by then.
     preempted : {"restart", "resume"}
-        Whether a task that is preempted or migrated, or whose machine fails, loses its work or keeps it.
+        A task that is preempted or migrated, or whose machine fails, loses its work ("restart") or keeps it ("resume").
     time_limit : float or None
         Passed to every ``schedule``.
     execution : Execution, optional
         True stages of tasks, contention, foreign load; without it every task runs for its duration.
     power : PowerModel, optional
-        What machines draw; with one, `Metrics.energy` has the energy of the run.
+        Power draw of the machines; with one, `Metrics.energy` has the energy of the run.
     network : NetworkModel, optional
         Links over which tasks read their input (`Task.data`) before they work; without one, reading takes no time.
     seed : int
@@ -79,8 +79,8 @@ class Simulation:
     facts : mapping, optional
         Further facts to record (name of the policy, ...).
     env : simpy.Environment, optional
-        The environment to run in, beside other processes.  Times of the workload are times there; what was due before its
-        present time happens at once.  `start` puts the simulation into it, and ``env.run`` runs both.
+        The environment to run in, together with other processes.  Times of the workload are times there; events that were
+        due before its present time happen at once.  `start` adds the simulation to it, and ``env.run`` runs both.
 
     Attributes
     ----------
@@ -181,7 +181,7 @@ class Simulation:
         self.stopped = False
 
     def stop(self) -> None:
-        """Let `run` end after the present event, with the measurements so far; a signal handler may call it."""
+        """End `run` after the present event, with the measurements so far; a signal handler may call it."""
         self.stopped = True
 
     def run(self, until: float | None = None, progress: Callable[[Progress], None] | None = None) -> Metrics:
@@ -201,7 +201,7 @@ class Simulation:
         Raises
         ------
         AuditError
-            The scheduler put a machine, a GPU or a slot above its capacity, or let a task wait without a reason.
+            The scheduler overcommitted a machine, a GPU or a slot, or gave no reason for a waiting task.
         InputError
             `until` is negative, or the simulation has run before.
         """
@@ -221,7 +221,7 @@ class Simulation:
         return self.metrics()
 
     def start(self) -> None:
-        """Add the machines, and let tasks arrive from now on; `run` and `step` do that if it was not done."""
+        """Add the machines, and begin the arrivals; `run` and `step` call it if the caller has not."""
         if math.isnan(self._end):
             self._end = self._clock.now
             self._world.open()
@@ -434,7 +434,7 @@ class Schedules(Protocol):
         """Decide on a round."""
 
     def commit(self, round: Round, /) -> Commit:
-        """Put a round into effect, but for its stale parts."""
+        """Put a round into effect, except its stale parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,7 +470,7 @@ def measured(
     end: float,
     wall_seconds: float,
 ) -> Metrics:
-    """Return the measurements of a run until `end`; `reason_of` gives the reason of a waiting task, if a round has told one."""
+    """Return the measurements of a run until `end`; `reason_of` gives the last reported reason of a waiting task, if any."""
     states = list(world.tasks.values())
     count = world.counted()
     waiting = [t.id for t in states if t.state == WAITING]

@@ -1,11 +1,10 @@
 """True execution of tasks: stages that only the simulator knows, contention, failure, and foreign load.
 
 Without an `Execution` a simulated task runs for its duration, independently of others.  With one it goes through its
-true stages.  While more of a compressible resource is wanted than the machine has, every task that wants it gets the
-same part of what it wants, and proceeds at (1 - r)(1 - g r) of its speed: r is the largest compression among the
-resources that it wants, g the contention (FGM, equations 1, 4 and 5).  Where a resource that cannot be compressed is
-short, the task that uses most of it fails (of equals the one that started last), as Linux chooses, and starts again from
-nothing.
+true stages.  While the demand for a compressible resource exceeds the machine's capacity, every task gets the same
+fraction of its demand, and proceeds at (1 - r)(1 - g r) of its speed: r is the largest compression among the resources
+that it uses, g the contention (FGM, equations 1, 4 and 5).  Where an incompressible resource is short, the task that uses
+most of it fails (of equals the one that started last), as Linux chooses, and starts again from scratch.
 
 This is written apart from the prediction in `flowsched.fgm`, so that each can be checked against the other.
 """
@@ -34,7 +33,7 @@ _SLOWEST = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class ForeignLoad:
-    """Foreign load: from `time` on, other work uses so much of a machine."""
+    """Foreign load: amounts of a machine's resources that other work uses from `time` on."""
 
     time: float
     machine: Hashable
@@ -293,7 +292,7 @@ class Runner:
         return None
 
     def _step(self, plan: tuple[Hashable, _MachineState, int]) -> None:
-        """End stages and tasks that are due, and fail tasks for want of a resource."""
+        """End stages and tasks that are due, and fail tasks where a resource is short."""
         machine, state, number = plan
         if state.plan != number or self._machines.get(machine) is not state:
             return

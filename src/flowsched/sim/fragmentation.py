@@ -1,15 +1,15 @@
-"""Fragmentation: what is free, and yet of no use to a task drawn from the workload.
+"""Fragmentation: free amounts that are of no use to a task drawn from the workload.
 
 The measure is that of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3, as their simulator has it
 (there a task fits by CPUs and GPUs alone).  On a machine it is::
 
     F = sum over kinds m of tasks of p_m * F(m)                 p_m: part of the workload's tasks that are of kind m
 
-    F(m) = all free GPUs                                        if a task of kind m does not fit there, or asks for no GPU
-         = what is free on GPUs with less free than m asks of one    otherwise
+    F(m) = all free GPUs                                        if a task of kind m does not fit there, or needs no GPU
+         = the free part of GPUs that have less than m needs of one    otherwise
 
-A task fits if all resources, slots, labels and taints let it start.  Of a cluster without GPUs, or whose tasks ask for
-none, the same is measured of the resource of which the tasks ask the largest part; then a task that fits loses nothing.
+A task fits if all resources, slots, labels and taints permit it to start.  Without GPUs in the cluster, or in all requests,
+the resource with the largest requested fraction is measured the same way; then a task that fits loses nothing.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _KINDS = 256
-"""Most kinds of tasks that machines are weighed with; of more, so many are drawn at equal steps."""
+"""Largest number of task kinds that machines are weighed with; of more, a sample of this size is taken at equal steps."""
 
 _State = tuple[tuple[int, ...], tuple[int, ...], bool, int]
-"""What is free, what is free of each GPU, True if no slot is left, and the number of the weights."""
+"""Free amounts, free amount of each GPU, True if no slot is left, and the number of the weights."""
 
 _BLOCK = 1024
-"""So many machines are weighed at once."""
+"""Number of machines that are weighed at once."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Fragmentation:
     Attributes
     ----------
     resource : str
-        Of which resource: GPUs, or else the scarcest.
+        The measured resource: GPUs, or else the scarcest.
     time, lost, free, capacity : ndarray of float64
-        Each value holds from `time` until the next: what a task drawn from the workload cannot use, what is free, and what
-        there is on machines that are up, in the unit of the resource.
+        Each value holds from `time` until the next: the free amount that a task drawn from the workload cannot use, the
+        free amount, and the capacity of machines that are up, in the unit of the resource.
     end : float
         End of the run.
     """
@@ -70,7 +70,7 @@ class Fragmentation:
 
     @property
     def rate(self) -> float:
-        """Fragmented part of what is free, as a mean over time (the fragmentation rate); nan where nothing is free."""
+        """Fragmented part of the free amount, as a mean over time (the fragmentation rate); nan where nothing is free."""
         return self._mean(self.free)
 
     def to_dict(self, series: bool = True) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class Fragmentation:
 
 
 def meter(inventory: AuditInventory, workload: Workload) -> FragmentationMeter | None:
-    """Return a meter for a workload; None if it has no tasks, or no machines of which they ask anything."""
+    """Return a meter for a workload; None if it has no tasks, or no machines with a resource that they request."""
     if not any(len(arrival.durations) for arrival in workload.arrivals):
         return None
     found = FragmentationMeter(inventory, workload)
@@ -94,7 +94,7 @@ def meter(inventory: AuditInventory, workload: Workload) -> FragmentationMeter |
 
 
 class FragmentationMeter:
-    """The fragmentation of an inventory, worked out again only where something changed.
+    """The fragmentation of an inventory, recomputed only where something changed.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class FragmentationMeter:
 
     @property
     def measures(self) -> bool:
-        """True if the tasks ask for something that the machines have."""
+        """True if the tasks request a resource that the machines have."""
         return self._kinds.resource >= 0
 
     @property
@@ -120,7 +120,7 @@ class FragmentationMeter:
         return self._inventory.resources.names[self._kinds.resource]
 
     def measure(self) -> tuple[float, float, float]:
-        """Return what is fragmented, what is free, and what there is of the resource now."""
+        """Return the fragmented amount, the free amount, and the capacity of the resource now."""
         changed: dict[_State, list[Hashable]] = {}
         states = []
         for name in self._inventory.changed():
@@ -190,7 +190,7 @@ class _Kinds:
         return row
 
     def lost(self, states: list[MachineState]) -> list[float]:
-        """Return what is fragmented on machines in these states."""
+        """Return the fragmented amount on machines in these states."""
         found: list[float] = []
         for start in range(0, len(states), _BLOCK):
             found += self._block(states[start : start + _BLOCK]).tolist()

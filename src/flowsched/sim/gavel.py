@@ -1,4 +1,4 @@
-"""Gavel's max-min fairness: time fractions of jobs on types of accelerators, and a scheduler that goes by them.
+"""Gavel's max-min fairness: time fractions of jobs on types of accelerators, and a scheduler that follows them.
 
 Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads", OSDI 2020, section 4.1
 (the objective) and 4.3 (water filling).
@@ -32,9 +32,9 @@ def max_min_throughput(
 ) -> Floats:
     """Return the fraction of time that each job spends on each type, max-min fair in effective throughput.
 
-    The effective throughput of a job is the sum of its throughputs by type, each for its fraction of time.  It counts in
-    relation to that under equal shares of every type.  Of the bottleneck jobs fixed at their level, the others are raised
-    until every job is a bottleneck.
+    The effective throughput of a job is the sum of its throughputs by type, each weighted by its fraction of time.  It is
+    normalised by the effective throughput under equal shares of every type.  Bottleneck jobs are fixed at their level, and
+    the other jobs are raised, until every job is a bottleneck.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def max_min_throughput(
     workers : array of float, shape (types,)
         Accelerators of each type.
     jobs : array of float, shape (jobs,), or float
-        A row may stand for so many equal jobs.
+        Number of equal jobs that a row stands for.
     scale : array of float, shape (jobs,), or float
         Accelerators that a job needs at a time.
     weight : array of float, shape (jobs,), or float
@@ -121,8 +121,8 @@ class Gavel(Greedy):
     """Starts tasks where their classes lack most of their allocation by `max_min_throughput`; running tasks stay.
 
     An accelerator type is a value of the machines' label ``gpu_model``, its workers are the devices of its machines (the
-    machines, where there are no devices).  Tasks that are alike share an allocation.  It is made anew in every round from all
-    tasks in the system.  The paper's time slices are left out: a task that has started runs to its end.
+    machines, where there are no devices).  Tasks that are alike share an allocation.  It is computed again in every round
+    from all tasks in the system.  The paper's time slices are left out: a task that has started runs to its end.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Gavel(Greedy):
         super()._place(plan, room)
 
     def _lacking(self, room: Room, types: list[str]) -> dict[TaskClass, Floats]:
-        """Return how many tasks of each class its allocation has on each type, less those that run there."""
+        """Return the number of tasks of each class by its allocation on each type, less those that run there."""
         inventory, device = self.cluster.inventory, self.cluster.resources.device_index
         devices = inventory.capacity[room.rows, device] / MICRO if device >= 0 else np.zeros(len(room.rows))
         if not devices.any():

@@ -1,4 +1,4 @@
-"""Input of the tasks of a simulation: where it is read from, and how long that takes over a network's links."""
+"""Input of the tasks of a simulation: its location, and the time of reading over a network's links."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SAME = 4e-6
 """Seconds within which ends of transfers count as simultaneous."""
 
 WHERE = ("machine", "rack", "elsewhere")
-"""Where input is read from: the task's own machine, another one in its rack, others or outside."""
+"""Locations of input: the task's own machine, another one in its rack, others or outside."""
 
 _MACHINE, _RACK, _ELSEWHERE = range(3)
 _NOTHING = (0.0, 0.0, 0.0)
 
 
 class Inputs:
-    """What tasks read, from where, and for how long.
+    """Transfers of input: the data that tasks read, its location, and the time that reading takes.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Inputs:
         self._due = False
 
     def begin(self, task: Hashable, data: Sequence[tuple[Hashable, float]], machine: Hashable) -> bool:
-        """Let a task read its input on a machine; return True if that takes time, False if it has all of it."""
+        """Start to read the input of a task on a machine; return True if that takes time, False if all of it is there."""
         to = self._machine(machine)
         assert to is not None, "a task starts on a machine that is there"
         read = self._read.setdefault(task, list(_NOTHING))
@@ -73,7 +73,7 @@ class Inputs:
         return task in self._going
 
     def stop(self, task: Hashable) -> None:
-        """Stop a task that may still read; what it has read counts."""
+        """Stop a task that may still read; the amounts read so far count."""
         if task in self._going:
             self._advance()
             for transfer in self._going.pop(task):
@@ -82,7 +82,7 @@ class Inputs:
             self._change()
 
     def gone(self, machine: Hashable) -> None:
-        """Read what lies on a machine that has gone from outside, from now on."""
+        """From now on, read the data of a machine that has gone from outside."""
         lost = [transfer for transfer in self._links.transfers if transfer.holder == machine]
         if lost:
             self._advance()
@@ -94,7 +94,7 @@ class Inputs:
             self._change()
 
     def _change(self) -> None:
-        """Compute the rates anew after all that happens at this instant."""
+        """Compute the rates again, after all events of this instant."""
         if not self._due:
             self._due = True
             self._clock.after(0.0, None, self._replan)
@@ -122,7 +122,7 @@ class Inputs:
             self._clock.after(step, self._plan, self._end)
 
     def _end(self, plan: int) -> None:
-        """End the transfers that are due, and let the tasks work that have all their input."""
+        """End the transfers that are due, and start the work of tasks that have all their input."""
         if plan != self._plan:
             return
         self._advance()
@@ -141,7 +141,7 @@ class Inputs:
             self._ready(task)
 
     def read(self, task: Hashable, now: float) -> Sequence[float]:
-        """Return what a task has read on its machine, in its rack and from elsewhere, at all its starts."""
+        """Return the amounts that a task has read on its machine, in its rack and from elsewhere, at all its starts."""
         if task not in self._going:
             return self._read.get(task, _NOTHING)
         read = list(self._read[task])

@@ -31,7 +31,7 @@ _MANY = 2**40
 
 
 class _Unit:
-    """Tasks that start together, the longest of their estimated run times, and how many there are of each class."""
+    """Tasks that start together, the longest of their estimated run times, and their number by class."""
 
     __slots__ = ("duration", "tasks")
 
@@ -51,12 +51,12 @@ class _Unit:
 class Queue(Greedy):
     """First come, first served: the first unit that finds no room keeps all later ones from starting.
 
-    Backfilling lets later ones start where they delay no earlier one that has a reservation, by the estimates:
+    With backfilling, later units start where, by the estimates, they delay no earlier one that has a reservation:
 
     * ``"easy"``: the first unit without room has one (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995).  It gets the
-      first machines that will have room for it.  Others start there only if they end in time, or fit beside it.
+      first machines that will have room for it.  Others start there only if they end in time, or fit next to it.
     * ``"conservative"``: every unit has one, in the order of the line (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).  They
-      are made anew in every round, for the first 100 units that wait; the others do not start.
+      are computed again in every round, for the first 100 units that wait; the others do not start.
     * ``"easy-held"``: the rule of AccaSim 1.1.3.  The first unit without room gets a time, once, and is held until then, even
       if it fits before; it starts in the first round from that time on that has room for it.  Nothing is kept free for it:
       all others start where they fit, in the order of the line.  Where nothing runs any more, nothing is held.
@@ -102,7 +102,7 @@ class Queue(Greedy):
         """Reserve for the first unit, and start others that do not delay it."""
         now, classes = plan.transaction.now, room.classes
         shadow, at = None, 0
-        while shadow is None and at < len(line):  # one that no estimate tells the start of delays no other
+        while shadow is None and at < len(line):  # a unit without an estimated start delays no other
             if not self._start(line[at].tasks, plan, room):
                 shadow = _Shadow.of(line[at], self.cluster, room, now)
             at += 1
@@ -128,7 +128,7 @@ class Queue(Greedy):
                     shadow.beside[room.column(task.row)] -= task.group.cls.demand
 
     def _hold(self, line: list[_Unit], plan: Plan, room: Room) -> None:
-        """Hold the first unit until its time, and start others beside it."""
+        """Hold the first unit until its time, and start others in the meantime."""
         now, at = plan.transaction.now, 0
         first, until = self._held if self._held is not None else (None, now)
         mine = bool(line) and line[0].tasks[0].id == first
@@ -144,12 +144,12 @@ class Queue(Greedy):
             self._start(unit.tasks, plan, room)
 
     def _conservative(self, line: list[_Unit], plan: Plan, room: Room) -> None:
-        """Start each unit, or reserve the earliest time at which it fits as long as it runs, in the order of the line."""
+        """Start each unit, or reserve the earliest time from which it fits for its run time, in the order of the line."""
         held = _Profile(self.cluster, room, plan.transaction.now)
         sizes = np.array([len(unit.tasks) for unit in line])
         of = np.array([room.line(unit.cls) for unit in line])
         for at, unit in enumerate(line[:_DEPTH]):
-            # Where none of the rest finds room now, none of the reservations to come changes anything.
+            # If none of the rest finds room now, the further reservations have no effect.
             if not (sizes[at:] <= room.fits.sum(axis=1)[of[at:]]).any():
                 return
             found = held.earliest(unit, room)
@@ -162,7 +162,7 @@ class Queue(Greedy):
 
 
 def _line(cluster: Cluster) -> list[_Unit]:
-    """Return what waits, in the order in which it began to; a gang that lacks tasks is left out."""
+    """Return the waiting units, in the order in which they began to wait; a gang that lacks tasks is left out."""
     single: list[TaskRecord] = []
     jobs: dict[JobRecord, None] = {}
     for members in cluster.waiting.values():
@@ -182,7 +182,7 @@ def _line(cluster: Cluster) -> list[_Unit]:
 
 
 def _fits(cls: TaskClass, free: Ints) -> Ints:
-    """Return how many tasks of a class so much holds, shape of `free` without its last axis."""
+    """Return the number of tasks of a class that fit into the amounts `free`, in its shape without the last axis."""
     asks = np.flatnonzero(cls.demand > 0)
     if not len(asks):
         return np.full(free.shape[:-1], _MANY)
@@ -191,7 +191,7 @@ def _fits(cls: TaskClass, free: Ints) -> Ints:
 
 
 def _spread(unit: _Unit, free: Ints, most: Ints, now: Ints | None = None) -> Ints | None:
-    """Return how many tasks of each class of a unit go to each machine, shape (classes, machines); None if not all fit.
+    """Return the number of a unit's tasks for each machine, shape (classes, machines); None if not all fit.
 
     `most`, of the same shape, bounds them.  The room beyond `now` is taken first: that leaves more for others to start in.
     """
@@ -209,13 +209,13 @@ def _spread(unit: _Unit, free: Ints, most: Ints, now: Ints | None = None) -> Int
 
 
 def _filled(count: int, room: Ints) -> Ints:
-    """Return how many of `count` tasks go to each machine if the first ones take what they can."""
+    """Distribute `count` tasks over machines in order, each filled to its room; return the number on each machine."""
     filled: Ints = np.clip(count - (np.cumsum(room) - room), 0, room)
     return filled
 
 
 def _ends(cluster: Cluster, room: Room, now: float) -> list[tuple[float, list[tuple[int, Ints]]]]:
-    """Return the times at which running tasks end by their estimates, and what each gives back, by column of `room`.
+    """Return the estimated ends of running tasks, and the amounts that become free then, by column of `room`.
 
     A task that has run longer than its estimate ends at once.
     """
@@ -229,20 +229,20 @@ def _ends(cluster: Cluster, room: Room, now: float) -> list[tuple[float, list[tu
 
 
 def _able(unit: _Unit, cluster: Cluster, room: Room) -> NDArray[np.bool_]:
-    """Return which machines could ever run the tasks of each class of a unit, shape (classes, machines)."""
+    """Mark the machines that could ever run the tasks of each class of a unit, shape (classes, machines)."""
     return cluster.inventory.can_ever(np.array([cls.index for cls, _ in unit.counts]), room.rows)
 
 
 class _Shadow:
-    """When the first unit in line can start, and where.
+    """Estimated start of the first unit in line, and its machines.
 
     Attributes
     ----------
     until : float
     beside : ndarray of int64, shape (machines, resources)
-        What is free then beside it.
+        Free amounts then, in addition to those of the unit.
     taken : ndarray of int64, shape (machines,)
-        How many of its tasks each machine gets.
+        Number of its tasks on each machine.
     """
 
     def __init__(self, until: float, beside: Ints, taken: Ints) -> None:
@@ -252,7 +252,7 @@ class _Shadow:
 
     @classmethod
     def of(cls, unit: _Unit, cluster: Cluster, room: Room, now: float) -> _Shadow | None:
-        """Return the shadow of a unit; None where no estimate tells when it can start."""
+        """Return the shadow of a unit; None where its start cannot be estimated."""
         free = cluster.inventory.free[room.rows].copy()
         able = _able(unit, cluster, room)
         now_fit = np.array([room.of(kind) for kind, _ in unit.counts])
@@ -269,7 +269,7 @@ class _Shadow:
 
 
 class _Profile:
-    """What is free from each time on until the next, by the estimates.
+    """Free amounts from each time on until the next, by the estimates.
 
     Attributes
     ----------
@@ -281,7 +281,7 @@ class _Profile:
     def __init__(self, cluster: Cluster, room: Room, now: float) -> None:
         ends = _ends(cluster, room, now)
         self._cluster = cluster
-        # What has run longer than its estimate is taken to end just after now.
+        # A task that has run longer than its estimate is assumed to end just after now.
         self.times = np.array([now, *(max(end, math.nextafter(now, math.inf)) for end, _ in ends)])
         self.free = np.repeat(cluster.inventory.free[room.rows][None], len(self.times), axis=0)
         for i, (_, given) in enumerate(ends, 1):
@@ -289,7 +289,7 @@ class _Profile:
                 self.free[i:, column] += demand
 
     def earliest(self, unit: _Unit, room: Room) -> tuple[int, Ints] | None:
-        """Return the number of the first time at which a unit fits as long as it runs, and where; None if there is none."""
+        """Return the index of the first time from which a unit fits for its duration, and its machines; None without one."""
         able = np.where(_able(unit, self._cluster, room), _MANY, 0)
         enough = np.ones(len(self.times), bool)
         for i, (cls, count) in enumerate(unit.counts):
@@ -305,7 +305,7 @@ class _Profile:
         return None
 
     def take(self, unit: _Unit, begin: int, where: Ints) -> None:
-        """Reserve for a unit from the time of this number on, tasks of each class on each machine as in `where`."""
+        """Reserve for a unit from time number `begin` on, tasks of each class on each machine as in `where`."""
         until = self.times[begin] + unit.duration
         end = int(np.searchsorted(self.times, until))
         if until < math.inf and (end == len(self.times) or self.times[end] != until):

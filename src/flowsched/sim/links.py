@@ -9,8 +9,8 @@ Isard et al., "Quincy", SOSP 2009, section 2).  Each link carries its bandwidth 
       out(m0) /    \\        /     \\ in(m3)
             m0      m1     m2      m3
 
-A transfer has one rate over all of its path.  Rates are max-min fair: none could grow but at the expense of one that is
-no larger (Bertsekas and Gallager, "Data Networks", section 6.5.2).
+A transfer has one rate over all of its path.  Rates are max-min fair: no rate could grow except at the expense of one that
+is not larger (Bertsekas and Gallager, "Data Networks", section 6.5.2).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flowsched.exceptions import InputError
 _LEAST, _MOST = 1e-9, 1e18
 
 _NOISE = 1 + 1e-12
-"""Shares of a link that differ by less are equal but for rounding."""
+"""Ratio of two shares of a link up to which they count as equal, for errors of rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class NetworkModel:
     """Bandwidth of the links of a cluster, over which tasks read their input before they work.
 
     A task that starts reads the parts of `Task.data` that its machine does not hold, all at once, each from the machine
-    that holds it.  What lies on a machine that is not there comes from outside, through the core.  Transfers share each
-    link max-min fairly.  A task that is stopped gives its share back, and reads again when it starts again.
+    that holds it.  Data of a machine that is not there come from outside, through the core.  Transfers share each link
+    max-min fairly.  A task that is stopped releases its share, and reads again when it starts again.
 
     Parameters
     ----------
     machine : float
         Bandwidth of a machine's link in each direction, in the unit of `Task.data` a second.
     rack : float
-        Bandwidth of a rack's uplink in each direction.  A machine of no rack hangs on the core.
+        Bandwidth of a rack's uplink in each direction.  A machine of no rack is connected to the core.
 
     Raises
     ------
@@ -105,13 +105,13 @@ class NetworkModel:
 
 
 def same_rack(source: Machine | None, to: Machine) -> bool:
-    """Return whether two machines are in one rack; a machine of no rack is a rack of its own."""
+    """Return True if two machines are in one rack; a machine of no rack is a rack of its own."""
     return source is not None and source.rack is not None and source.rack == to.rack
 
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One direction of a link, and the transfers over it; what is `free` for the `open_` ones is of the filling alone."""
+    """One direction of a link, and the transfers over it; `free` and `open_` belong to the progressive filling only."""
 
     name: tuple[str, Hashable]
     bandwidth: float
@@ -138,8 +138,9 @@ class Transfer:
 def fair_rates(transfers: Iterable[Transfer], links: Iterable[Link]) -> None:
     """Set the max-min fair rate of each transfer, by progressive filling; it is infinite without links.
 
-    The link with the least to give to each of its transfers is full first.  These have their rate then, and the other
-    links have so much less for the rest.  What a link can give to each never falls, so a heap finds the next one.
+    The link with the smallest share for each of its transfers saturates first.  That share is the rate of its transfers,
+    and the other links have less capacity for the rest by that amount.  The share of a link never falls, so a heap finds
+    the next one.
 
     Parameters
     ----------

@@ -111,18 +111,18 @@ class Metrics:
     usage : mapping of str to Usage
         By resource.
     offered : mapping of str to Load
-        Load that the workload asked for, by resource.
+        Load that the workload requested, by resource.
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
-        ``machine_failures``, ``task_failures`` (for want of a resource, with an `Execution`), ``lost_seconds`` (work that
-        preemptions, migrations and failures threw away), ``data_read`` (input that tasks have read, `Task.data`, again
-        at every start), ``data_on_machine`` and ``data_in_rack`` (of it what lay on the task's machine, and on others in its
+        ``machine_failures``, ``task_failures`` (a resource was short, with an `Execution`), ``lost_seconds`` (work that was
+        lost to preemptions, migrations and failures), ``data_read`` (input that tasks have read, `Task.data`, again at every
+        start), ``data_on_machine`` and ``data_in_rack`` (the parts of it from the task's machine, and from others in its
         rack).
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.
     unstarted : ndarray of float64
-        Seconds from arrival to the end of the run of every task that has arrived and never started: at least so long
-        each of them waits.
+        Seconds from arrival to the end of the run of every task that has arrived and never started: a lower bound of its
+        wait.
     ends : ndarray of float64
         End of every task that arrived, in order of arrival; nan for one that has not ended.
     series : mapping of str to ndarray
@@ -133,13 +133,13 @@ class Metrics:
     wall_seconds : float
         Wall-clock time of the simulation.
     table : mapping of str to sequence
-        What became of each task that has arrived, by columns, in order of arrival: ``task``, ``job``, ``user``, ``arrival``,
-        ``starts`` (how often it started), ``first_start`` and ``last_start``, ``machine`` and ``devices`` of the last start,
-        ``end``, ``preempted`` (how often), ``state`` at the end of the run, ``duration`` (its run time by the workload),
-        ``waited`` (before all its starts together, or until the end of the run), ``lost`` (work that was thrown away),
-        ``reading`` (seconds, at all its starts), and ``read_machine``, ``read_rack``, ``read_elsewhere`` (what it has read from its
-        own machine, from others in its rack, and from further away).
-        Times are seconds, nan where there is none; what else there is none of is None.
+        History of each task that has arrived, by columns, in order of arrival: ``task``, ``job``, ``user``, ``arrival``,
+        ``starts`` (number of starts), ``first_start`` and ``last_start``, ``machine`` and ``devices`` of the last start,
+        ``end``, ``preempted`` (number of preemptions), ``state`` at the end of the run, ``duration`` (its run time by the
+        workload), ``waited`` (before all its starts together, or until the end of the run), ``lost`` (lost work),
+        ``reading`` (seconds, at all its starts), and ``read_machine``, ``read_rack``, ``read_elsewhere`` (amounts read
+        from its own machine, from others in its rack, and from further away).
+        Times are seconds, nan where missing; other missing values are None.
     runs : mapping of str to ndarray
         One entry per run of a task, by columns, in order of start: ``task`` (row of `table`), ``machine`` (row of `machines`),
         ``start``, ``ready`` (when it had read its input; nan if it did not), ``end`` (nan for one that goes on), ``how`` (0: it goes on, 1: completed, 2: preempted, migrated or
@@ -153,7 +153,7 @@ class Metrics:
         Waiting tasks by reason code after some of the rounds, at most a thousand, evenly spread: ``time``, and a column
         per code.
     fragmentation : Fragmentation or None
-        What is free and of no use to a task drawn from the workload, over time; None without tasks or machines.
+        Free amounts that are of no use to a task drawn from the workload, over time; None without tasks or machines.
     energy : Energy or None
         Energy of the machines, by the simulation's `PowerModel`; None without one.  ``watts`` and ``watts_idle`` are in
         `series` then.
@@ -212,8 +212,8 @@ class Metrics:
     def wait_of_all(self) -> Percentiles:
         """Return the distribution of the waiting time of all tasks that have arrived, by `started_by`.
 
-        A percentile is infinite where the run ended before so many had started, as is `max` if any has not.  The mean counts a
-        task that never started with the time that the run has seen, so it is a lower bound.
+        A percentile is infinite where the run ended before that part of the tasks had started, as is `max` if any task has
+        not.  The mean counts a task that never started with its wait until the end of the run, so it is a lower bound.
         """
         if not len(self.unstarted):
             return self.wait()

@@ -47,7 +47,7 @@ class Shares:
             self._add(group, tasks)
 
     def _count(self) -> None:
-        """Count what runs, once."""
+        """Count the running tasks, once."""
         if not self._counted:
             self._counted = True
             for job in self._cluster.jobs.values():
@@ -229,7 +229,7 @@ class Turns:
         return None
 
     def leave(self) -> None:
-        """Let the group leave that `next` has returned."""
+        """Remove the group that `next` has returned."""
         heapq.heappop(self._heaps[self._next[0][1]])
 
     def _key(self, o: int) -> Key:

@@ -252,7 +252,7 @@ def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
         _say(axes, rest if len(waits) else "no task started")
         return
     share = 100 * share
-    # One second and less is linear, so that waiting not at all has a place on the axis.
+    # One second and less is linear, so that a wait of 0 has a place on the axis.
     axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
     axes.step(np.r_[0.0, waits], np.r_[0.0, share], where="post", color=_COLOURS[0])
     ticks = [t for t in (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400) if t <= waits[-1] * 1.2]
@@ -285,7 +285,7 @@ def _network(axes: Axes, metrics: Metrics) -> None:
 
 
 def _say(axes: Axes, text: str) -> None:
-    """Write words where there is nothing to draw."""
+    """Write a text where there is nothing to draw."""
     axes.text(0.5, 0.5, text, ha="center", va="center", color=_SOFT, fontsize=12, transform=axes.transAxes)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -366,15 +366,15 @@ def _scarce(metrics: Metrics) -> str:
 
 
 def _is_small(metrics: Metrics) -> bool:
-    """Return whether a Gantt chart of the run can be read."""
+    """Return True if the run is small enough for a readable Gantt chart."""
     return 0 < len(metrics.runs["start"]) <= _MOST_RUNS and len(metrics.machines["machine"]) <= _MOST_MACHINES
 
 
 def _amount_seconds(metrics: Metrics, group: NDArray[np.int64], groups: int, edges: Floats, name: str) -> Floats:
-    """Return what the runs of each group used between edges of time, in amount times seconds, shape (groups, spans).
+    """Return the usage of each group between edges of time, in amount times seconds, shape (groups, spans).
 
-    What a group uses until t is the sum of amount * (t - start) over the runs begun, less that of amount * (t - end) over
-    those ended.
+    The usage of a group until t is the sum of amount * (t - start) over the runs begun, less that of amount * (t - end)
+    over those ended.
     """
     runs, end = metrics.runs, float(metrics.facts["end"])
     amounts = runs[name]
@@ -388,7 +388,7 @@ def _amount_seconds(metrics: Metrics, group: NDArray[np.int64], groups: int, edg
 
 
 def _heat_map(axes: Axes, metrics: Metrics) -> None:
-    """Draw the part of the scarcest resource that is allocated on each machine, over time; what is down is grey."""
+    """Draw the allocated part of the scarcest resource on each machine, over time; machines that are down are grey."""
     name, end = _scarce(metrics), float(metrics.facts["end"])
     capacity = np.array(metrics.machines[name], np.float64)
     rows = np.flatnonzero(capacity > 0)  # machines without it have no part of it
@@ -443,12 +443,12 @@ def _groups(metrics: Metrics) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _has_users(metrics: Metrics) -> bool:
-    """Return whether the tasks are of more than one user."""
+    """Return True if the tasks are of more than one user."""
     return len({*metrics.table["user"]}) > 1
 
 
 def _shares(axes: Axes, metrics: Metrics) -> None:
-    """Draw the part of the scarcest resource that each user has, of what is up, over time."""
+    """Draw each user's part of the available capacity of the scarcest resource over time."""
     name, end = _scarce(metrics), float(metrics.facts["end"])
     names, group = _groups(metrics)
     edges = np.linspace(0.0, end, _SPANS + 1)
@@ -478,7 +478,7 @@ def _queue(axes: Axes, metrics: Metrics) -> None:
 
 
 def _gantt(axes: Axes, metrics: Metrics) -> None:
-    """Draw every run as a bar on its machine, by user; light while it reads, with a red end if it was stopped; what is down is grey."""
+    """Draw every run as a bar on its machine, by user: light while it reads, with a red end if it was stopped, grey for downtime."""
     runs, end = metrics.runs, float(metrics.facts["end"])
     names, group = _groups(metrics)
     until = np.where(np.isnan(runs["end"]), end, runs["end"])
@@ -519,25 +519,25 @@ def _gantt(axes: Axes, metrics: Metrics) -> None:
 
 
 def _ready(metrics: Metrics) -> Floats:
-    """Return when each run had read its input, or ended before."""
+    """Return the time at which each run had read its input, or ended before."""
     until = np.where(np.isnan(metrics.runs["end"]), float(metrics.facts["end"]), metrics.runs["end"])
     return np.where(np.isnan(metrics.runs["ready"]), until, metrics.runs["ready"])
 
 
 def _some_read(metrics: Metrics) -> bool:
-    """Return whether reading took any task any time."""
+    """Return True if any task spent time on reading."""
     return bool((_ready(metrics) > metrics.runs["start"]).any())
 
 
 def _readers(metrics: Metrics) -> tuple[Floats, Floats]:
-    """Return times, and how many tasks read from each on."""
+    """Return times, and the number of reading tasks from each on."""
     begin, end = np.sort(metrics.runs["start"]), np.sort(_ready(metrics))
     time = np.unique(np.r_[0.0, begin, end])
     return time, (np.searchsorted(begin, time, "right") - np.searchsorted(end, time, "right")).astype(float)
 
 
 def _lanes(metrics: Metrics, until: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a lane of its machine for each run, so that no two overlap, and how many lanes each machine has."""
+    """Return a lane of its machine for each run, so that no two overlap, and the number of lanes of each machine."""
     free: list[list[float]] = [[] for _ in metrics.machines["machine"]]
     lane = np.zeros(len(until), np.int64)
     for i, (machine, start) in enumerate(zip(metrics.runs["machine"], metrics.runs["start"], strict=True)):

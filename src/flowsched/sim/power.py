@@ -1,7 +1,7 @@
-"""Power and energy: what machines draw, by a linear model of what they have and what their tasks use.
+"""Power and energy of machines, by a linear model of their capacity and of the amounts that their tasks use.
 
 The model is linear between idle and peak, after Fan, Weber and Barroso, "Power Provisioning for a Warehouse-sized
-Computer", ISCA 2007, section 4, here for each resource apart.  It has no figures of its own.
+Computer", ISCA 2007, section 4, here separately for each resource.  It has no default figures.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources
 from flowsched.exceptions import InputError
 
 _MOST = 1e6
-"""Most watts of a machine or a unit."""
+"""Largest wattage of a machine or a unit."""
 
 _MILLI = 1000
 
@@ -27,13 +27,13 @@ def _figure(watts: float) -> str:
 
 @dataclass(frozen=True)
 class PowerModel:
-    """Watts that a machine draws, linear in what its tasks use.
+    """Watts that a machine draws, linear in the amounts that its tasks use.
 
     While it is up, a machine draws::
 
         machine + sum over its resources of idle * capacity + (peak - idle) * used
 
-    A task uses all that it asks for.  A machine that is down draws nothing.
+    A task uses all that it requests.  A machine that is down draws nothing.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class PowerModel:
         Watts of a machine without its resources.
     units : mapping of str to (float, float)
         Watts of an idle unit of a resource, and of one in use.  A key ``gpu.T4`` is of machines whose label ``gpu_model`` is
-        T4, before ``gpu``.  What is not named draws nothing.
+        T4, before ``gpu``.  A resource that is not named draws nothing.
 
     Raises
     ------
@@ -119,7 +119,7 @@ class Energy:
     idle : float
         Joules that they would have taken without tasks.
     lost : float
-        Joules beyond `idle` for work that preemptions, migrations and failures threw away.
+        Joules beyond `idle` for work lost to preemptions, migrations and failures.
     mean, peak : float
         Watts.
     """
@@ -137,14 +137,14 @@ class Energy:
 
 
 class PowerMeter:
-    """What the machines draw now, in milliwatts, as machines come and go and tasks start and end.
+    """Present power of the machines, in milliwatts, as machines come and go and tasks start and end.
 
     Attributes
     ----------
     idle, used : int
         Milliwatts of the machines, and beyond them of the tasks.
     lost : float
-        Joules of tasks for work that was thrown away.
+        Joules of tasks for lost work.
     """
 
     def __init__(self, model: PowerModel, resources: Resources) -> None:
@@ -156,7 +156,7 @@ class PowerMeter:
         self._tasks: dict[Hashable, int] = {}
 
     def there(self, machine: Machine, capacity: Sequence[int]) -> None:
-        """Count a machine that is up, or has changed."""
+        """Add a machine that is up, or update one that has changed."""
         units = [self._model.of_unit(name, machine) for name in self._names]
         idle = self._model.machine + sum(unit[0] * amount / MICRO for unit, amount in zip(units, capacity, strict=True))
         self.away(machine.id)
@@ -164,12 +164,12 @@ class PowerMeter:
         self.idle += self._machines[machine.id][0]
 
     def away(self, machine: Hashable) -> None:
-        """Count a machine no more."""
+        """Remove a machine."""
         if machine in self._machines:
             self.idle -= self._machines.pop(machine)[0]
 
     def begin(self, task: Hashable, machine: Hashable, demand: Sequence[int]) -> None:
-        """Count a task that starts."""
+        """Add a task that starts."""
         rates = self._machines[machine][1]
         drawn = self._tasks[task] = round(
             sum(rate * amount for rate, amount in zip(rates, demand, strict=True)) / MICRO
@@ -177,7 +177,7 @@ class PowerMeter:
         self.used += drawn
 
     def end(self, task: Hashable, lost_seconds: float = 0.0) -> None:
-        """Count a task no more; so many seconds of its work are lost."""
+        """Remove a task; `lost_seconds` of its work are lost."""
         drawn = self._tasks.pop(task)
         self.used -= drawn
         self.lost += drawn / _MILLI * lost_seconds

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from flowsched.exceptions import FlowschedError
 
 _PAUSE = 0.1
-"""Seconds between two questions whether to stop."""
+"""Seconds between two calls of `stopped`."""
 
 _TRIES = 3
-"""Of a job whose process ends by itself."""
+"""Largest number of tries of a job whose process ends by itself."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -26,24 +26,24 @@ Result = TypeVar("Result")
 def each_in_a_process(
     run: Callable[[Job], Result], jobs: Sequence[Job], processes: int, stopped: Callable[[], bool]
 ) -> Iterator[Result]:
-    """Yield ``run(job)`` for each job as it is done, jobs begun in their order; processes are new, and ended at the end.
+    """Yield ``run(job)`` for each job as it is done, begun in their order; the processes are new, and stopped at the end.
 
-    A process that ends by itself, such as by the kernel's want of memory, is replaced, and its job begins again.
+    A process that ends by itself, for example because memory is short, is replaced, and its job begins again.
 
     Parameters
     ----------
     run : callable
-        Of a module; it and the jobs are sent to the processes.
+        A function of a module; it and the jobs are sent to the processes.
     jobs : sequence
     processes : int
-        At most so many at a time.
+        Largest number of processes at a time.
     stopped : callable
         True ends the processes in the middle of their work.
 
     Raises
     ------
     Exception
-        What `run` raises, if it is a `FlowschedError` or `ImportError`; others become RuntimeError.
+        An exception of `run`, if it is a `FlowschedError` or `ImportError`; others become RuntimeError.
     ChildProcessError
         Processes ended by themselves at each of `_TRIES` tries of a job; all other jobs are done by then.
     """

@@ -1,4 +1,4 @@
-"""What a simulation writes down while it runs: samples of the state, rows of rounds, reasons of what waits."""
+"""Records of a running simulation: samples of the state, rows of rounds, reasons of waiting tasks."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Recorder:
         return Fragmentation(self._fragmentation.resource, time, lost, free, capacity, end)
 
     def energy(self, end: float, lost: float) -> Energy | None:
-        """Return `Metrics.energy`; `lost` are joules of work that was thrown away."""
+        """Return `Metrics.energy`; `lost` is the energy of lost work in joules."""
         if not self._power:
             return None
         series = self.series()

@@ -96,7 +96,7 @@ def figures(plots: Iterable[Plot]) -> str:
 
 
 def settings(facts: Iterable[tuple[str, str]]) -> str:
-    """Return what a run was made with as a table of HTML."""
+    """Return the settings of a run as a table of HTML."""
     rows = "".join(
         f"<tr><th>{html.escape(name.replace('_', ' '))}</th><td class=note>{html.escape(value)}</td></tr>"
         for name, value in facts

@@ -1,4 +1,4 @@
-"""Which task ran where and when, and which machines were there: the history of a simulation, in columns."""
+"""History of a simulation in columns: the runs of tasks, and the presence of machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.model import MICRO
 
 COMPLETED, STOPPED, FAILED = 1, 2, 3
-"""Ends of runs, beside 0 for a run that goes on: the task was done, was preempted or moved or lost its machine, or failed."""
+"""Ends of runs: the task completed; was preempted, migrated or lost its machine; failed.  0 is a run that goes on."""
 
 DOWN, DRAINED = 0, 1
 
@@ -46,7 +46,7 @@ class Runs:
         return len(self._how) - 1
 
     def ready(self, run: int, now: float) -> None:
-        """Note that a run has read its input."""
+        """Record that a run has read its input."""
         self._ready[run] = now
 
     def end(self, run: int, now: float, how: int) -> None:
@@ -55,7 +55,7 @@ class Runs:
         self._how[run] = how
 
     def there(self, machine: Hashable, rack: Hashable, capacity: Sequence[int], now: float) -> None:
-        """Note that a machine is there and takes tasks; its rack and capacity count when it first comes."""
+        """Record that a machine is there and takes tasks; its rack and capacity count when it first comes."""
         row = self._row.setdefault(machine, len(self._row))
         if row == len(self._capacity):
             self._racks.append(rack)
@@ -65,7 +65,7 @@ class Runs:
         self._close(row, now)
 
     def away(self, machine: Hashable, now: float, drained: bool = False) -> None:
-        """Note that a machine is down, or takes no tasks."""
+        """Record that a machine is down, or takes no tasks."""
         row = self._row[machine]
         self._close(row, now)
         self._away[row] = len(self._absences)

@@ -39,7 +39,7 @@ SCHEDULERS: Mapping[str, str] = MappingProxyType(
         "random": "in random order, on a random machine with room, a share on a random GPU of it",
     }
 )
-"""Names of schedulers, and what each does."""
+"""Names of schedulers, each with a description."""
 
 
 def scheduler(name: str, workload: Workload, *, seed: int = 0) -> Schedules:
@@ -51,14 +51,14 @@ def scheduler(name: str, workload: Workload, *, seed: int = 0) -> Schedules:
         One of `SCHEDULERS`; ``flowsched:NAME`` for a policy of `Policy.names`; or ``MODULE:NAME``, a function of the workload
         and the seed that returns a scheduler, in a module that can be imported from here.
     workload : Workload
-        Tells the resources, and FGD what tasks are to be expected.
+        Source of the resources, and of the expected tasks for FGD.
     seed : int
-        Of those that draw at random.
+        Seed of schedulers that draw at random.
 
     Raises
     ------
     InputError
-        There is none of that name, or what was made is no scheduler.
+        The name is unknown, or the object made is not a scheduler.
 
     Examples
     --------

@@ -218,7 +218,7 @@ def _distribution(name: str, values: Percentiles) -> tuple[str, ...]:
 
 
 def bounded(seconds: float, metrics: Metrics) -> str:
-    """Return a waiting time of all tasks; what the run did not last to see is longer than what it saw."""
+    """Format a waiting time of all tasks; one that exceeds the run is written as a lower bound."""
     if math.isfinite(seconds) or not len(metrics.unstarted):
         return duration(seconds)
     return f"> {duration(float(max(metrics.waits.max(initial=0.0), metrics.unstarted.max())))}"

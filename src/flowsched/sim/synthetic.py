@@ -29,7 +29,7 @@ SYNTHETIC: Mapping[str, str] = MappingProxyType(
         "hrm": "HRM's burst: jobs of 40 containers of 3 cores, all at once, for 5 to 25 s; 1,050 machines of 16 cores",
     }
 )
-"""Names of synthetic workloads, and what each is at scale 1."""
+"""Names of synthetic workloads, each with a description at scale 1."""
 
 _MACHINES = {"poisson": (100, 8), "batch": (32, 4), "bursts": (100, 8), "hrm": (1050, 16)}
 _TASKS = {"hrm": 7200, "demo": 700}
@@ -51,11 +51,11 @@ _USERS = (
     ("students", 2, 1.0, (6, 16), (8, 40), 0.30),
 )
 _CROWDED = (0.55, 0.65)
-"""Part of the arrivals' span in which all jobs of the first user arrive that come in its second half."""
+"""Part of the arrivals' span for the burst: all jobs of the first user in the second half arrive in it."""
 
 _FAILS, _BACK = 0.35, 0.45
 _DRAINED, _GONE, _AGAIN = 0.70, 0.78, 0.86
-"""When the second rack fails and is back, and when the last machine is maintained, as parts of the arrivals' span."""
+"""Failure and return of the second rack, and maintenance of the last machine, as parts of the arrivals' span."""
 
 
 def synthetic(
@@ -69,7 +69,7 @@ def synthetic(
         One of `SYNTHETIC`:
 
         ``"demo"``
-            What `flowsched simulate` runs by default.  Three users share racks of four machines with 8 GPUs each.  Jobs arrive
+            The default of `flowsched simulate`.  Three users share racks of four machines with 8 GPUs each.  Jobs arrive
             uniformly, for times that are uniform: of ``product`` (priority 0), one or two tasks of a GPU for 4 to 15 minutes; of
             ``research`` (1), gangs of 2 to 4 tasks of four GPUs for 25 to 80 minutes; of ``students`` (2), 6 to 16 tasks of a
             GPU for 8 to 40 minutes.  The second half of ``product`` comes in a burst.  The second rack fails, and comes back.
@@ -86,8 +86,8 @@ def synthetic(
         ``"hrm"``
             The burst of HRM: jobs of 40 containers of 3 cores all arrive at time 0 and run for 5 to 25 s, uniformly.
     tasks : int, optional
-        How many tasks there are, or a job fewer than would be more; 3,000, 7,200 of ``"hrm"`` and
-        about 700 of ``"demo"`` are the defaults.
+        Upper bound of the number of tasks, reached up to one job; 3,000, 7,200 for ``"hrm"`` and about 700 for ``"demo"`` are
+        the defaults.
     load : float, optional
         Expected demand as a fraction of the machines; it sets how fast tasks arrive.  0.9 is the default, 1.05 of ``"demo"``;
         ``"hrm"`` has none.

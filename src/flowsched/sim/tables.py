@@ -54,7 +54,7 @@ class Row:
         return self._cells.get(column, "")
 
     def has(self, column: str) -> bool:
-        """Return whether the table has this column."""
+        """Return True if the table has this column."""
         return column in self._cells
 
     def filled(self) -> Iterator[str]:
@@ -98,7 +98,7 @@ class Row:
 
 @contextmanager
 def _opened(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
-    """Open a file, gzipped or not; whatever goes wrong within is a TraceError."""
+    """Open a file, gzipped or not; every error within becomes a TraceError."""
     try:
         with (
             gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as raw,
@@ -123,7 +123,7 @@ def _undecodable(path: Path) -> str:
 
 
 def head(path: Path, most: int = HEAD) -> str:
-    """Return the first characters of a file, decompressed; "" if it is no text."""
+    """Return the first characters of a file, decompressed; "" if it is not text."""
     try:
         with _opened(path, "text") as text:
             return text.read(most)
@@ -220,7 +220,7 @@ def positional_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a table with columns known by their place.
 
-    A first line that starts like a header, with a letter, is skipped; `headed` says instead whether there is one.
+    A first line that starts like a header, with a letter, is skipped; `headed`, if given, states that there is one or not.
     """
     for number, cells in _lines(path, limit, delimiter):
         if number == 1 and (not cells[0].isdigit() and any(map(str.isalpha, cells[0])) if headed is None else headed):
@@ -264,7 +264,7 @@ def json_records(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, dict[str
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text, or the `head` of a longer one, is one JSON document."""
+    """Return True if a text, or the `head` of a longer one, is one JSON document."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:

@@ -133,7 +133,7 @@ class Arrival:
     job : JobSubmitted
         The job and the tasks that arrive now.  A job that has arrived before gets them as further tasks.
     durations : sequence of float
-        How long each of ``job.tasks`` runs once it has started; ``math.inf`` for one that never ends.
+        Run time of each of ``job.tasks`` in seconds; ``math.inf`` for one that never ends.
     """
 
     time: float
@@ -176,9 +176,9 @@ class Workload:
     Parameters
     ----------
     name : str
-        How reports call it.
+        Name in reports.
     arrivals : sequence of Arrival
-        Sorted by time here; what arrives at the same time keeps its order.
+        Sorted by time here; arrivals of the same time keep their order.
     machines : sequence of Machine
         Present from the start.
     machine_events : sequence of Event
@@ -186,11 +186,11 @@ class Workload:
     resources : tuple of str
         The names that demands and capacities use.
     units : mapping of str to str
-        What one of each resource is called, for reports.
+        Unit of each resource, for reports.
     horizon : float or None
-        When a simulation ends unless told otherwise; None for when nothing is left to happen.
+        Default end of a simulation; None to end when no event is left.
     facts : mapping of str to Any
-        For the report: where it comes from, how it was scaled.
+        For the report: source, scaling.
     run_times : mapping of task to mapping of str to float
         Seconds that a task runs on machines of a GPU model (label ``gpu_model``), in place of its duration.  A model that is
         not named takes the duration, which is finite and above 0 for these tasks.
@@ -301,7 +301,7 @@ class Workload:
     def load(self) -> dict[str, Load]:
         """Return the load that the workload offers, by resource.
 
-        Machines count from the start, or from the first `MachineAdded`; that they fail is left out.
+        Machines count from the start, or from the first `MachineAdded`; failures are ignored.
         """
         resources = Resources(self.resources)
         capacity = sum(
@@ -328,13 +328,12 @@ class Workload:
         """Make a synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.workload`).
 
         It starts in the steady state: the tasks that a cluster under this load would already run arrive at time 0
-        with what is left of their durations (at most half of `tasks`), the others one by one.  It ends with the last
-        arrival.
+        with the rest of their durations (at most half of `tasks`), the others one by one.  It ends with the last arrival.
 
         Parameters
         ----------
         tasks : int
-            How many tasks arrive, those of the start included.
+            Number of tasks that arrive, those of the start included.
         load : float
             Demand for the scarcest resource as a fraction of the capacity; sets how fast tasks arrive.
         scale : float
@@ -373,9 +372,9 @@ class Trace(Workload):
     Parameters
     ----------
     different_machine : frozenset
-        Jobs of which the trace says that no two tasks may share a machine (Google 2011); recorded, not enforced.
+        Jobs whose tasks may not share a machine by the trace (Google 2011); recorded, not enforced.
     notes : sequence of str
-        What had to be assumed where the trace is silent, with counts.
+        Assumptions where the trace states nothing, with counts.
     """
 
     different_machine: frozenset[Hashable] = frozenset()
@@ -401,7 +400,7 @@ def _mean_in_use(start: NDArray[Any], length: NDArray[Any], demand: NDArray[Any]
 
 def _peak_in_use(start: NDArray[Any], length: NDArray[Any], demand: NDArray[Any]) -> NDArray[np.float64]:
     end = start + length
-    # What ends at an instant has left before what starts at it.
+    # Tasks that end at an instant leave before others start at it.
     order = np.lexsort((np.r_[np.ones(len(start)), np.zeros(len(end))], np.r_[start, end]))
     steps = np.r_[demand, -demand][order]
     return np.asarray(np.cumsum(steps, axis=0).max(axis=0, initial=0), np.float64)
@@ -489,8 +488,8 @@ def estimated(workload: Workload, most: float = 1.0, *, seed: int = 0) -> Worklo
     ----------
     workload : Workload
     most : float
-        The estimates of a job are its run times by a factor, uniform from 1 to `most`; 1 tells the run times as they are.  This
-        is the "f-model" (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
+        The estimates of a job are its run times multiplied by a factor, uniform from 1 to `most`; with 1 they are exact.
+        This is the "f-model" (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
     seed : int
         Same seed, same factors.
 

@@ -1,6 +1,6 @@
 """The simulated world: tasks that arrive, run and end, machines that come and go, and an inventory of both.
 
-It makes events for the scheduler, and carries the scheduler's deltas out.  It knows nothing of rounds.
+It makes events for the scheduler, and carries the scheduler's deltas out.  It does not know about rounds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TaskState:
 
     `left` is the remaining run time; `row` numbers the tasks in order of arrival; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
     those of the last start, `run` is its number among all runs.  `waited` counts the waits before each start, `since` is when the present one began; `lost` is
-    work that was thrown away.  `ready` is when the present run had read its input, infinite while it reads, and `reading`
+    lost work.  `ready` is when the present run had read its input, infinite while it reads, and `reading`
     are the seconds of earlier runs for that.
     """
 
@@ -89,7 +89,7 @@ class World:
     clock : Clock
     workload : Workload
     resume : bool
-        A stopped task keeps its progress, or else starts again from nothing.
+        A stopped task keeps its progress; otherwise it starts again from scratch.
     execution : Execution or None
         True execution of tasks; None for the workload's durations.  With one, machines may be overcommitted.
     power : PowerModel or None
@@ -108,9 +108,9 @@ class World:
     lost_seconds : float
         Seconds of work lost.
     inputs : Inputs
-        What tasks read, and from where.
+        Input that tasks read, and its location.
     task_failures : int
-        Tasks that failed for want of a resource.
+        Tasks that failed because a resource was short.
     interrupted : bool
         True if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
     """
@@ -292,7 +292,7 @@ class World:
             self._work(task)
 
     def _work(self, task: TaskState) -> None:
-        """Let a task work that has all its input."""
+        """Start the work of a task that has all its input."""
         task.ready = self.clock.now
         self.runs.ready(task.run, task.ready)
         pace = self._pace(task) if task.id in self._workload.run_times else 1.0
@@ -302,7 +302,7 @@ class World:
             self.clock.after(task.left / pace, (task, task.attempt), self._end)
 
     def _pace(self, task: TaskState) -> float:
-        """Return by how much faster than its duration says a task runs on its machine."""
+        """Return the ratio of a task's duration to its run time on its machine."""
         machine = self.inventory.machine(task.machine)
         model = None if machine is None else machine.labels.get(GPU_MODEL)
         times = self._workload.run_times[task.id]
@@ -329,7 +329,7 @@ class World:
         self._set_state(task, WAITING)
 
     def _lose(self, task: TaskState, seconds: float) -> None:
-        """Throw away so much of what a task has done."""
+        """Throw away `seconds` of a task's work."""
         task.lost += seconds
         self.lost_seconds += seconds
 
@@ -351,7 +351,7 @@ class World:
         self._tell(TaskCompleted(task, time=self.clock.now))
 
     def _fail(self, task: Hashable) -> None:
-        """Let a task fail for want of a resource: it waits again, its work is lost."""
+        """End a task that failed because a resource is short: it waits again, and its work is lost."""
         state = self.tasks[task]
         self.task_failures += 1
         self.runs.end(state.run, self.clock.now, FAILED)
@@ -371,7 +371,7 @@ class World:
             self._happened()
 
     def task_table(self, end: float) -> dict[str, list[Any]]:
-        """Return a row per task that has arrived, by columns; what waits has waited until `end`."""
+        """Return a row per task that has arrived, by columns; waiting tasks are counted as waiting until `end`."""
         states = list(self.tasks.values())
         read = [self.inputs.read(task.id, end) for task in states]
         return {

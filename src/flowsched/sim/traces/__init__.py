@@ -1,4 +1,4 @@
-"""Recorded workloads: their formats, what reads them, and what writes them."""
+"""Recorded workloads: their formats, readers and writers."""
 
 from flowsched.sim.traces.load import load_trace
 

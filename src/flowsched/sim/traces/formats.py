@@ -1,7 +1,7 @@
-"""Formats of traces: what recognises one, and what reads it.
+"""Formats of traces: recognition and reading.
 
-A reader makes a `Trace` of a file or directory.  It refuses what it does not understand with a `TraceError` that names
-file, line and column, and counts in the trace's notes what it leaves out or assumes.
+A reader makes a `Trace` of a file or directory.  A `TraceError` names file, line and column of data that it does not
+understand.  The trace's notes count the omissions and assumptions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TraceSource:
     names : list of str
         Names of the files in a directory, sorted; empty for a file.
     text : str
-        The first 65,536 characters of a file, decompressed; "" for a directory, and for what is no UTF-8 text.
+        The first 65,536 characters of a file, decompressed; "" for a directory, and for a file that is not UTF-8 text.
     header : list of str
         Cells of the first line that is neither blank nor begins with ``#``, as of a CSV file.
     record : dict
@@ -76,7 +76,7 @@ class TraceSource:
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """What `load_trace` was asked for beside the path.
+    """Options of `load_trace`: its arguments other than the path.
 
     Attributes
     ----------
@@ -85,9 +85,9 @@ class TraceOptions:
     qos_priority : mapping of str to int
         Priority of each quality-of-service class of an openb trace.
     limit : int
-        The most characters that a file may have, after decompression.
+        Largest number of characters of a file, after decompression.
     machines : sequence of Machine or None
-        Take the place of the trace's, after it has been read.
+        Replacement for the trace's machines, after it has been read.
     """
 
     variant: str | None = None
@@ -103,15 +103,15 @@ class TraceFormat:
     Parameters
     ----------
     name : str
-        What the `format` of `load_trace` calls it.
+        Name of the format, as in the `format` of `load_trace`.
     title : str
-        What messages call it.
+        Name in messages.
     recognises : callable
-        True for a `TraceSource` that looks like one of this format; it goes by contents, not by names of files.
+        True for a `TraceSource` that looks like one of this format, by contents, not by names of files.
     read : callable
         Returns the `Trace` of a `TraceSource`, given the `TraceOptions`.
     variants : sequence of str or None
-        Known variants; None if it depends on the trace which there are.
+        Known variants; None if they depend on the trace.
     """
 
     name: str

@@ -44,7 +44,7 @@ _MACHINE_EVENTS = {"EVENT_TYPE_UNKNOWN": 3, "ADD": 0, "REMOVE": 1, "UPDATE": 2}
 _COLLECTIONS = {"JOB": 0, "ALLOC_SET": 1}
 
 _TIERS = (360, 120, 116, 100)
-"""Lowest priorities of the tiers monitoring, production, mid and batch; what is below is the free tier."""
+"""Lowest priorities of the tiers monitoring, production, mid and batch; lower ones are the free tier."""
 
 _BEST_2011 = 11
 

@@ -24,7 +24,7 @@ from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import LATEST, Arrival, Trace
 
 MOST_TASKS = 2**20
-"""Most tasks of a job that a cell of a trace may ask for."""
+"""Largest number of tasks of a job that a cell of a trace may request."""
 
 
 def _job(
@@ -58,7 +58,7 @@ class _Attempt:
 
 
 def _table(source: TraceSource, name: str) -> Path:
-    """Return the file itself, or the file of a directory whose name begins so; it may not be there."""
+    """Return the file itself, or the file of a directory whose name starts with `name`; it may be missing."""
     if not source.path.is_dir():
         return source.path
     return source.path / next((one for one in source.names if one.startswith(name)), name)

@@ -1,4 +1,4 @@
-"""Traces by name or path, whatever their format."""
+"""Traces of any format, by name or path."""
 
 from __future__ import annotations
 
@@ -63,22 +63,22 @@ def load_trace(
         ``"model"`` (`Workload.model`), or one of `SYNTHETIC`; or the file or directory of a trace in one of `TRACE_FORMATS`.  The guide "Simulate your own trace" has
         the files, columns, units and defaults of each.  Every file may be gzipped (``.gz``).
     format : str, optional
-        Name of the format; without it, the contents tell.
+        Name of the format; by default it is recognised from the contents.
     variant : str, optional
-        Of an openb directory, which list of pods: ``"default"`` (the default), ``"gpuspec33"``, ...  Of SWF, ``"nodes"``
+        For an openb directory, the list of pods: ``"default"`` (the default), ``"gpuspec33"``, ...  For SWF, ``"nodes"``
         (the default: a processor is a task, the nodes are machines) or ``"pool"`` (a job is a task, all processors are one
-        machine).  Of a trace of Gavel, the GPU on which jobs run: ``"v100"`` (the default), ``"p100"``, ``"k80"``.
+        machine).  For a trace of Gavel, the GPU on which jobs run: ``"v100"`` (the default), ``"p100"``, ``"k80"``.
     machines : str, Path or sequence of Machine, optional
-        Instead of the trace's; a text such as ``"32xcpu=4"`` or a file, see `read_machines`.
+        Replacement for the trace's machines: a text such as ``"32xcpu=4"`` or a file, see `read_machines`.
     qos_priority : mapping of str to int
         Priority (lower is better) of each quality-of-service class of an openb trace.
     limit : int
-        The most characters that a file may have, after decompression.
+        Largest number of characters of a file, after decompression.
 
     Returns
     -------
     Trace
-        Of a name a `Workload`.  A trace whose files name no machines, and for which none are given, has none.
+        A `Workload` for the name of a synthetic one.  A trace whose files name no machines has only those that are given.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def load_trace(
 
     Notes
     -----
-    What a reader leaves out or assumes, it counts in `Trace.notes`.
+    `Trace.notes` counts the omissions and assumptions of the reader.
     """
     if not isinstance(name_or_path, str | Path):
         raise InputError(f"name_or_path: a name or a path expected, got {quoted(name_or_path)}")

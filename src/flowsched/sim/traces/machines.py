@@ -32,7 +32,7 @@ def read_machines(text: str | Path) -> list[Machine]:
     Raises
     ------
     InputError
-        An amount that is no number, a resource twice, no machine.
+        An amount that is not a number, a resource twice, no machine.
     TraceError
         A file that cannot be read; it names file, line and column.
 
@@ -79,7 +79,7 @@ def with_machine_events(workload: Workload, path: str | Path, *, limit: int = LI
         CSV or JSON lines in the columns of the guide "Simulate your own trace" (``machine``, ``time``, ``event``, ``until``, ...), or
         Google's ``machine_events`` of 2011 or 2019.  It may be gzipped.
     limit : int
-        The most characters that the file may have, after decompression.
+        Largest number of characters of the file, after decompression.
 
     Raises
     ------

@@ -130,7 +130,7 @@ def _pod(row: Row, qos_priority: Mapping[str, int], position: int) -> Arrival | 
 
 
 def _times(row: Row) -> tuple[float, float]:
-    """Return the time of creation, and for how long the pod runs; < 0 if it is deleted before."""
+    """Return the time of creation, and the run time of the pod; < 0 if it is deleted before it starts."""
     created = row.number("creation_time")
     if not row.has("deletion_time"):
         return created, math.inf

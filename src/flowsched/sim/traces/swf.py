@@ -22,7 +22,7 @@ COLUMNS = (
     "preceding_job", "think_time",
 )  # fmt: skip
 _PARTIAL = (2, 3, 4)
-"""Status of lines that tell of a part of a job, between two checkpoints; another line tells of the whole job."""
+"""Status of lines that describe a part of a job, between two checkpoints; another line describes the whole job."""
 
 _DIRECTIVES = ("MaxNodes", "MaxProcs", "UnixStartTime")
 

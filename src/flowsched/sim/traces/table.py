@@ -1,9 +1,9 @@
 """Traces in columns: the CSV and JSON lines that flowsched reads and writes (`flowsched.sim.traces.table`); `COLUMNS` and `MACHINE_COLUMNS` list them.
 
-A task is a row.  In CSV the machines are another table beside it: ``x.machines.csv`` of ``x.csv``.  In JSON lines they are
-lines among the others, objects may nest (``{"demand": {"cpu": 1}}`` is the column ``demand.cpu``), and a list is the same as its values
-joined by ``|``.  What is said of the trace as a whole is a line ``# KEY: VALUE`` before the header of a CSV file, and a
-first line ``{"trace": ...}`` of JSON lines.
+A task is a row.  In CSV the machines are another table in the same directory: ``x.machines.csv`` of ``x.csv``.  In JSON
+lines they are lines among the others, objects may nest (``{"demand": {"cpu": 1}}`` is the column ``demand.cpu``), and a list
+is the same as its values joined by ``|``.  A fact about the whole trace is a line ``# KEY: VALUE`` before the header of a CSV
+file; in JSON lines the first line is ``{"trace": ...}``.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from flowsched.sim.workload import LATEST, Arrival, Trace, Workload, in_order
 COLUMNS = (
     "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
 )  # fmt: skip
-"""Columns of tasks beside amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``), labels (``constraint.NAME``), run times by
+"""Columns of tasks other than amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``), labels (``constraint.NAME``), run times by
 GPU model (``duration.MODEL``) and input by machine (``data.MACHINE``)."""
 
 MACHINE_COLUMNS = ("machine", "time", "event", "until", "rack", "slots")
-"""Columns of machines beside amounts (``cpu``, ``mem``, ``gpu``, ``capacity.NAME``) and labels (``label.NAME``)."""
+"""Columns of machines other than amounts (``cpu``, ``mem``, ``gpu``, ``capacity.NAME``) and labels (``label.NAME``)."""
 
 AMOUNTS = ("cpu", "mem", "gpu")
 EVENTS = {
@@ -64,9 +64,9 @@ class Reader:
     ----------
     path : Path
     known : collection of hashable
-        Machines that are there from the start, beside those of the rows.
+        Machines that are there from the start, in addition to those of the rows.
     resources : collection of str or None
-        The only ones that rows may name; None for any.
+        The only resources that rows may name; None for any.
     """
 
     def __init__(self, path: Path, known: Collection[Hashable] = (), resources: Collection[str] | None = None) -> None:
@@ -154,7 +154,7 @@ class Reader:
             self._events.append((row, back))
 
     def events(self, machines: Sequence[Machine] = (), others: Sequence[Event] = ()) -> list[Event]:
-        """Return the events of machines in the order of time; `machines` and `others` are there beside those of the rows."""
+        """Return the events of machines in the order of time: those of the rows, of `machines` and of `others`."""
 
         def error(i: int, message: str) -> TraceError:
             at = i - len(others)
@@ -163,7 +163,7 @@ class Reader:
         return in_order([*machines, *self.machines], [*others, *(event for _, event in self._events)], error)
 
     def fact(self, row: Row, key: str, text: str) -> None:
-        """Take what is said of the trace as a whole."""
+        """Take a fact about the whole trace."""
         if key == "trace":
             self.facts["name"] = text
         elif key == "note":
@@ -232,7 +232,7 @@ class Reader:
 
 
 class _Job:
-    """Tasks of a job that arrive at one time, and what their rows say of the job."""
+    """Tasks of a job that arrive at one time, and the properties of the job in their rows."""
 
     __slots__ = ("durations", "line", "priority", "shared", "tasks")
 
@@ -305,19 +305,19 @@ def start_machines(path: Path, limit: int = LIMIT) -> list[Machine]:
 
 
 def write_trace(workload: Workload, path: str | Path) -> None:
-    """Write a workload as CSV or JSON lines, so that what is read again simulates the same.
+    """Write a workload as CSV or JSON lines; reading the files gives a workload that simulates the same.
 
     Parameters
     ----------
     workload : Workload
     path : str or Path
-        ``.csv`` writes the machines to ``.machines.csv`` beside it; ``.jsonl`` writes one file.  With ``.gz`` behind, they
-        are compressed.  Each file is written whole or not at all.
+        ``.csv`` writes the machines to ``.machines.csv`` next to it; ``.jsonl`` writes one file.  With the suffix ``.gz``
+        the files are compressed.  Each file is written whole or not at all.
 
     Raises
     ------
     InputError
-        Another ending; an id that is no text; a property of tasks or machines that the columns do not have.
+        Another suffix; an id that is not text; a property of tasks or machines that the columns do not have.
     OSError
         A file cannot be written.
     """
