@@ -5,7 +5,7 @@ cdef class Basis:
     """A spanning tree, and the arcs outside of it in slots."""
 
     cdef int poll(self) except -1 nogil:
-        """Run signal handlers and look at the clock; C_OK, or the status with which the solve ends."""
+        """Run signal handlers and check the clock; C_OK, or the status with which the solve ends."""
         return C_OK
 
     cdef bint overdue(self) except -1 nogil:

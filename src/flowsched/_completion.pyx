@@ -47,7 +47,7 @@ cdef class Completion:
     cdef int32_t n, slots
     cdef int64_t grain
     cdef int64_t work              # half-arcs scanned since labels were exact
-    cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
+    cdef int64_t fuel              # half-arcs to scan until the next check of the clock and signals
     # -- by half-arc: 2 slot in its direction, 2 (slots + v) up the tree from v; | 1 for the mate -----------------------
     cdef int64_t[::1] room
     # -- by node ---------------------------------------------------------------------------------------------------

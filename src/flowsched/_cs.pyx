@@ -34,13 +34,13 @@ From each excess (and backward from each deficit):
 `search`  a shortest-path search on reduced costs, from both ends once the near one has become large.  Potentials move on settled nodes only, so (I) holds
           whenever it stops.
 
-One node may be the *hub*: the node that takes at least half of all flow (the sink of a scheduling network).  It ends every path, whatever its own excess:
+One node may be the *hub*: the node that takes (or sends) at least half of all flow (the sink of a scheduling network).  It ends every path, whatever its own excess:
 excesses flow into it, deficits draw from it, and as supplies sum to 0 its excess is 0 in the end.  A round that touches ten of its thousands of arcs thus
 does not scan the others.
 
 A worked example
 ----------------
-Three nodes, supplies b = (2, 0, -2), and arcs a0 = (0, 1), a1 = (1, 2), a2 = (0, 2) of capacities 1, 2, 2 and costs 1, 1, 4.  No node is the hub.
+Three nodes, supplies b = (2, 0, -2), and arcs a0 = (0, 1), a1 = (1, 2), a2 = (0, 2) of capacities 1, 2, 2 and costs 1, 1, 4.  The hub is left out.
 
 Cold.     At f = 0 and p = 0 no residual half-arc has rc < 0, so (I) holds; e = (2, 0, -2).  `walk` from node 0 finds no arc of rc = 0: the relabel p(0) = -1
           makes rc(a0) = 0.  Node 1 is relabelled to p(1) = -1, then node 0 to p(0) = -2, and the path a0, a1 reaches the deficit: 1 unit is sent and a0 is full.
@@ -59,7 +59,7 @@ scaling, at the nodes that changes have activated.  After SCANS_RESHAPED scans f
 State after an exception
 ------------------------
 (E)  A call that raises has changed nothing that can be seen.  A mutation makes room first: it checks its arguments, allocates every array that it may need,
-     and only then assigns and changes, without an allocation, a Python call or a look for signals.  While solving, room is made at the start of every step
+     and only then assigns and changes, without an allocation, a Python call or a check for signals.  While solving, room is made at the start of every step
      that moves flow or potentials (`ready`), so that a step is made whole or not at all.  A step that may break (I) (`start_anew`, `complete`) sets ``loose`` and
      makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which restores (I).
      The result of a solve is laid out before the last solution is given up for the new one (`conclude`).
@@ -87,7 +87,7 @@ Complexity
 n nodes, m arcs, C the largest |cost|, D the sum of |e| when solving starts:
 
 change of a cost, capacity or supply    O(1) half-arcs: at most LOW_DEGREE at each of two endpoints, and a move between the four regions of a block
-arc added                               O(1) amortised over the growth of blocks and arrays
+arc added, arc removed                  O(1) amortised over the growth of blocks and arrays
 node removed                            O(its degree)
 `walk`                                  about ``budget`` scanned half-arcs between two augmentations
 `search`                                O(m + n log(n C)), with a radix heap; it scans the adjacency of settled nodes only
@@ -102,13 +102,13 @@ Goldberg-Tarjan minimum-cost flow algorithm (1998): push-relabel for min-cost fl
 P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015): augmenting along a path of admissible arcs in place of single pushes (`walk`), and
 the block search of the simplex (`simplex`).
 D. P. Bertsekas and P. Tseng, RELAX: a computer code for minimum cost network flow problems (1988): reduced-cost optimality kept at every step, with steps of one node's
-potential (`shift_potential`, the relabels of `walk` at epsilon = 0); a relabel never lowers the dual cost, and ascends it where the node has an excess.
-W. H. Cunningham, A network simplex method (1976): the strongly feasible basis that `resume` starts from.
+potential (`shift_potential`, the relabels of `walk` at epsilon = 0); a relabel never lowers the dual cost, and raises it (dual ascent) where the node has an excess.
+W. H. Cunningham, A network simplex method (1976): the strongly feasible basis that `_ns.Simplex.resume` starts from.
 The Sirius paper (incremental cost scaling, ICS): `repair` from the last solution.
 
 Who calls whom: network/flow_network.py -> `Network` methods -> mutations: `restore_optimality` -> `shift_potential`, `push`; solving: `attempt` -> `run` ->
 `cancel_unsaturable`, `pace`, `repair` -> `walk`, `search`; `scaling`, `simplex` -> `take_over`.  Nothing here depends on clusters.  Python objects are touched
-only to grow arrays, to look for signals and to hand out results.
+only to grow arrays, to check for signals and to hand out results.
 """
 
 cimport cython
@@ -211,7 +211,7 @@ cdef int64_t LOAD_NS = 60        # laying out an arc for a kernel for whole netw
 cdef int64_t SCALE_NS = 5        # scanning a half-arc in cost scaling
 cdef int64_t CENTRE_NS = 20      # `centre`, per arc
 # Fractions of the time of a cold solve:
-cdef double SLICE = 0.0625       # repair's share between two looks at its progress;
+cdef double SLICE = 0.0625       # repair's share between two checks of its progress;
 cdef double WORTH = 0.7          # the limit within which repair must be likely to end, or it stops;
 cdef double WASTE = 0.3          # the limit on the time of an attempt that is given up.
 cdef int64_t ASTRAY_FIRST = 8    # initial ratio of the two estimates, see `recentre`
@@ -221,7 +221,7 @@ cdef int64_t SIMPLEX_SCANS = 14  # scanned half-arcs per arc that a simplex star
 cdef int64_t LOADING_SCANS = 3   # scanned half-arcs per arc that a simplex start takes, where `complete` answers if the simplex does not finish
 cdef double HASTE = 4            # time to complete an excess, relative to repair's mean time for one: the excesses that are left are the hardest
 cdef double ANSWER_SCANS = 0.6   # scanned half-arcs per arc that the answer takes afterwards
-cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two looks at the clock
+cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two checks of the clock
 
 cdef enum:
     CLASSES = 240      # classes of block sizes
@@ -391,12 +391,12 @@ cdef class Network:
     cdef int32_t stamp
     # -- one solve ------------------------------------------------------------------------------------------
     cdef int64_t budget            # half-arcs that one walk may scan
-    cdef int64_t patience          # overrides how many half-arcs repair may scan before the simplex takes over; -1 does not
-    cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
-    cdef int64_t stint             # half-arcs to scan between two looks: the start value of `fuel`
+    cdef int64_t patience          # override of the number of half-arcs that repair may scan before the simplex takes over; -1 for none
+    cdef int64_t fuel              # half-arcs to scan until the next check of the clock and signals
+    cdef int64_t stint             # half-arcs to scan between two checks: the start value of `fuel`
     cdef int64_t allowance         # half-arcs that `repair` may still scan until it stops with SPENT
     cdef double begun, deadline    # by time.monotonic; the deadline is 0 without a limit
-    cdef double first              # time of the first look at the clock, 0 before it
+    cdef double first              # time of the first check of the clock, 0 before it
     cdef int64_t seen              # half-arcs scanned before it
     cdef double grace              # time after which not even the completion of a flow may go on
     cdef double stopped            # time at which `complete` began; < 0: minus the time from there to the answer of the last solve, which was late
@@ -1345,7 +1345,7 @@ cdef class Network:
     # == solving ==============================================================================================
 
     cdef int poll(self) except -1 nogil:
-        """Run pending signal handlers and look at the clock; called every few milliseconds of work."""
+        """Run pending signal handlers and check the clock; called every few milliseconds of work."""
         self.fuel = self.stint
         with gil:
             try:
@@ -1373,7 +1373,7 @@ cdef class Network:
         return self.count[WALK_SCANS] + self.count[SEARCH_SCANS]
 
     cdef double spent(self, double now) noexcept nogil:
-        """Estimated seconds of all scans, at the rate since the first look: before it, memory is touched for the first time."""
+        """Estimated seconds of all scans, at the rate since the first check of the clock: before it, memory is touched for the first time."""
         cdef int64_t scans = self.scans()
         return (now - self.first) * scans / (scans - self.seen) if scans > self.seen and self.first else now - self.begun
 
@@ -1916,7 +1916,7 @@ cdef class Network:
     cdef bint prefers_simplex(self) except -1 nogil:
         """True if the simplex is likely to be faster.  Without a basis: if making one would already have paid.
 
-        The slower algorithm is tried again from time to time, each time after twice as many solves.  Repair, which may be given up
+        The slower algorithm is tried again from time to time, after an interval that doubles each time.  Repair, which may be given up
         again, waits in proportion to its slowness.
         """
         cdef double simplex, repair

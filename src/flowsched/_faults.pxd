@@ -15,7 +15,7 @@ cdef extern from *:
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
-cdef int64_t FS_FUEL                        # work between two looks at clock and signals
+cdef int64_t FS_FUEL                        # work between two checks of the clock and signals
 cdef int64_t FS_LONG                        # the same for the simplex
 
 cdef int count_allocation() except -1

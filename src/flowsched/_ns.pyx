@@ -47,7 +47,7 @@ pivots go on.  A change outside the bounds of the first solve (below) needs a ne
 
 After a change a slot has rc < 0 only if its cost is new or the potential of one of its ends has changed.  While the nodes whose potentials change are few, `inspect` scans
 their arcs, so all slots with rc < 0 are in ``suspect`` (`nearby`).  When there are none, `redeem` makes dual simplex steps, which send excesses and deficits along shortest
-paths: the potentials of the subtree below an artificial arc move just as far as lets one slot of its cut enter at rc = 0.  A scan that grows too large is left to `loop`.
+paths: the potentials of the subtree below an artificial arc move just far enough for one slot of its cut to enter at rc = 0.  A scan that grows too large is left to `loop`.
 
 Capacities
 ----------
@@ -136,7 +136,7 @@ cdef double PRESS = 2                    # by e**PRESS in a number of pivots equ
 cdef double COMPLETING = 0.8             # time to complete a flow,
 cdef double JAMMED = 1.2                 # additional time with many deficits, and
 cdef double HANDING = 0.6                # time to hand the flow over; all three relative to the time of loading
-cdef int32_t MANY = 32                   # number of deficits that count as many
+cdef int32_t MANY = 32                   # number of deficits from which the full additional time is assumed
 # Estimated costs in ns; only ratios matter.
 cdef int64_t SLOT_NS = 1         # pricing a slot
 cdef int64_t MOVE_NS = 2         # changing a potential
@@ -157,7 +157,7 @@ cdef enum:
     RUN = 8            # consecutive slots in the order of their arcs' tails; runs are mixed
     AHEAD = 128        # slots between the one priced and the one prefetched
     SUSPECTS = 256     # number of slots that may be priced at every pivot, in addition to a block
-    CHUNK = 65536      # arcs between two looks at clock and signals
+    CHUNK = 65536      # arcs between two checks of the clock and signals
 
 cdef enum:             # the first tree: see `crash`
     START_ANY = 0
@@ -222,7 +222,7 @@ cdef class Simplex(Basis):
     # -- time: seconds since `begun`, by time.monotonic --------------------------------------------------------------
     cdef double begun
     cdef double limit              # of this solve; negative: none
-    cdef double looked             # time of the last look at the clock
+    cdef double looked             # time of the last check of the clock
     cdef int64_t counted           # number of pivots until then,
     cdef int64_t gone              # and in the solves before it that were stopped
     cdef double loading            # time of loading
@@ -882,7 +882,7 @@ cdef class Simplex(Basis):
         return SLOT_NS * self.scanned + MOVE_NS * self.moved + PIVOT_NS * self.pivots + SKETCH_NS * self.sketched
 
     cdef int hurry(self, double now) except -1 nogil:
-        """Raise the price of deficits by the progress since the last look; LATE if the rest of the limit is needed for the end.
+        """Raise the price of deficits by the progress since the last check; LATE if the rest of the limit is needed for the end.
 
         The price follows the pivots, slowly enough not to lengthen the path to the optimum.  The clock would raise it faster, and does where the limit leaves
         time for less than half as many pivots as there are nodes.
@@ -1483,7 +1483,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int32_t gate(self, int32_t top, bint out) except -2 nogil:
-        """Slot of least reduced cost out of the subtree of a node (or into it), -1 if there is none or the scan grew too large."""
+        """Slot of least reduced cost out of the subtree of a node (or into it), by the ratio test of the dual simplex; -1 without one, or if the scan grew too large."""
         cdef int32_t v = top, end = self.node[top].last, w = self.next[end], last = self.node[top].prev, u, e, i, best = -1
         cdef int64_t rc, least = CINF
         cdef bint from_it = out             # flow leaves the side that is scanned
@@ -1547,7 +1547,7 @@ cdef class Simplex(Basis):
     cdef int redeem(self) except -1 nogil:
         """Empty all artificial arcs by dual simplex steps, while no slot has rc < 0: first excesses, into the tree, then deficits, out of it.
 
-        The potentials of the subtree that hangs from an artificial arc move just as far as lets one slot enter at rc = 0, so no slot has rc < 0 afterwards either.
+        The potentials of the subtree that hangs from an artificial arc move just far enough for one slot to enter at rc = 0, so no slot has rc < 0 afterwards either.
         A degenerate pivot makes a subtree with an excess smaller, and one with a deficit larger, so there is no cycling.
         """
         cdef int32_t v, e, i, many

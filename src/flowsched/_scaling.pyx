@@ -69,7 +69,7 @@ cdef int64_t POT_MAX = <int64_t> 1 << 60
 cdef int64_t NEVER = 9223372036854775807
 
 cdef enum:
-    CHUNK = 65536      # arcs between two looks at clock and signals
+    CHUNK = 65536      # arcs between two checks of the clock and signals
     COST_BITS = 57
     FIRST_BITS = 8     # the first epsilon is about C / 2**FIRST_BITS: a coarser phase costs more than it saves
     STEP_BITS = 5      # from phase to phase epsilon is divided by 2**STEP_BITS

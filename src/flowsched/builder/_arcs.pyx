@@ -28,7 +28,7 @@ from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabu
 import numpy as np
 
 cdef enum:
-    AHEAD = 12              # pairs between the one at hand and the one whose memory is prefetched
+    AHEAD = 12              # pairs between the current one and the one whose memory is prefetched
 
 
 cdef class ClassArcsColumns:

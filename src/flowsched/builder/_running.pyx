@@ -42,7 +42,7 @@ def find_running(running, dict touched not None, /):
     old, aged : list of int
         Indices of arcs that go, and of those with another start.
     new, tails, heads, counts, starts : list
-        Indices of arcs that come, their ends, how many tasks run there, and when the youngest of them has begun.
+        Indices of arcs that come, their ends, the numbers of tasks that run there, and the starts of the youngest of them.
     """
     cdef dict of = running._of, nodes = running.groups.nodes, capacities = running.batch._capacity, known, on
     cdef list old = [], aged = [], new = [], tails = [], heads = [], counts = [], starts = []

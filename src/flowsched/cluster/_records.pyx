@@ -12,10 +12,10 @@ its group or run on its machine, `JOB` of the chain of its job.
 (L)  A link has either no chain, or a living one in which ``a.next is b`` if and only if ``b.prev is a``; ``count`` records are
      between ``first`` and ``last``.
 (D)  A record that is freed leaves its chains first, and a chain that is freed lets go of its records.  So no pointer
-     outlives what it points to.
+     outlives its target.
 (X)  Every change of links is whole: it cannot fail once it has begun.
 
-Loops hold a reference to the record at hand only; methods that return several make a list first, so the caller may alter the
+Loops hold a reference to the current record only; methods that return several make a list first, so the caller may alter the
 chain in the meantime.
 """
 
@@ -564,7 +564,7 @@ def moved(dict before not None, dict machines not None, out, /):
 def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
     """Return the deltas of tasks that start, each on its machine (by id) and devices.
 
-    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    A delta refers to ids and devices alone, as a record does (C), so the collector need not scan it.
     """
     cdef list made = []
     cdef Py_ssize_t i
@@ -581,7 +581,7 @@ def places(list tasks not None, list machines not None, list devices not None, t
 
 
 def untracked(thing, /):
-    """Return a value that refers to ids and numbers alone, as a record does (C): the collector need not look at it."""
+    """Return a value that refers to ids and numbers alone, as a record does (C): the collector need not scan it."""
     PyObject_GC_UnTrack(<void*> thing)
     return thing
 

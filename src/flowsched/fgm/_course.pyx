@@ -20,7 +20,7 @@ boundaries all is constant, and that is one stage of the machine's timeline.
 
 Reach (equations 1, 2 and 5, and the test of Algorithm 2)
 ---------------------------------------------------------
-Algorithm 2 lets a newcomer that wants x into a stage if y = x - a, by which more is wanted than there is, is at most limit N, and the throughput of all does not
+Algorithm 2 lets a newcomer that wants x into a stage if the excess demand y = x - a is at most limit N, and the throughput of all does not
 fall, which is (2).  Work is in proportion to use.  Without the newcomer N - a is done in a unit of time; with it N + y is wanted, compressed by
 r = y / (N + y), and competing costs the part g r, so by (5) N + y is done at the rate (1 - r) (1 - g r).  As (N + y) (1 - r) = N,
 
@@ -78,7 +78,7 @@ cdef class Course:
     cdef const uint8_t[::1] soft
     cdef double contention
     cdef Py_ssize_t resources
-    # Scratch: the tasks of the machine at hand.
+    # Scratch: the tasks of the current machine.
     cdef int64_t *at
     cdef int64_t *last
     cdef int64_t *alive

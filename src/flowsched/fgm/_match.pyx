@@ -211,7 +211,7 @@ cdef inline bint lacking(const int64_t *want, const int64_t *reach, Py_ssize_t r
 
 
 cdef int inverses(const int64_t[:, ::1] want, Py_ssize_t pairs, double *part) except -1 nogil:
-    """Invert the wants of stages, two resources side by side: ``part[(pair * stages + stage) * 2 + lane]``."""
+    """Invert the wants of stages, two adjacent resources: ``part[(pair * stages + stage) * 2 + lane]``."""
     cdef Py_ssize_t s, d
     cdef int64_t value
     for s in range(want.shape[0]):

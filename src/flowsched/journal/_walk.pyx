@@ -1,6 +1,6 @@
 """The walk through objects that fills the tables of a graph; see `flowsched.journal.graph_tables` for tables and codes.
 
-(N)  A code is given when its value is first met.  Values of mutable containers and objects are looked at later, in the order
+(N)  A code is given when its value is first met.  Values of mutable containers and objects are visited later, in the order
      in which they were met, so only immutable containers nest on the stack, and `deeper` bounds these.
 (I)  An object is known by its identity, and kept alive for the walk: else its identity could come again.
 (T)  Codes are kept in C arrays, and the objects met in a hash table of pointers: as Python's numbers and dicts they took half
@@ -151,7 +151,7 @@ cdef class Walk:
         self.numbers, self.arrays, self.chunks = graph.integers, graph.arrays, graph.chunks
 
     def take(self, root, /):
-        """Fill the tables with all that this object refers to.
+        """Fill the tables with this object and every object that it refers to.
 
         Raises
         ------

@@ -100,7 +100,7 @@ cdef class Fields:
 
     cdef tuple names        # of the fields
     cdef tuple defaults     # of each; MISSING where it has none
-    cdef str front          # what an object begins with
+    cdef str front          # text with which an object begins
     cdef bint frozen        # a `Task` has made its demand one that cannot change; equal ones are one object
     cdef object demand      # the last one, and its text
     cdef str of_demand

@@ -2,7 +2,7 @@
 
 Numbers come as Python's, go to the kernel through one vector, and no array is made.
 
-`stage` is that vector.  It holds the columns of the change at hand, one after the other, and nothing between two calls.
+`stage` is that vector.  It holds the columns of the current change, one after the other, and nothing between two calls.
 A single number waits in a mapping from id to value until `flush`.  Those of one kind go in the order of their ids, so that the order in which things were named
 does not show in the flow.
 
@@ -22,7 +22,7 @@ from flowsched._cs import Network
 
 
 cdef class NetworkEdits:
-    """Changes and reads a network.
+    """Changes and readings of a network.
 
     Parameters
     ----------
