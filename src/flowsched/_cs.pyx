@@ -401,10 +401,10 @@ cdef class Network:
     cdef double grace              # time after which not even the completion of a flow may go on
     cdef double stopped            # time at which `complete` began; < 0: minus the time from there to the answer of the last solve, which was late
     cdef int32_t turn              # `repair` is at active[turn]
-    cdef int32_t stuck, stuck_sign # the node from which nothing can be routed, and its sign
+    cdef int32_t stuck, stuck_sign # node from which nothing can be routed, and its sign; `stuck` is a path's length while cycles are cancelled
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
-    cdef int32_t[::1] cycle        # half-arcs of the unlimited negative cycle, last one first
+    cdef int32_t[::1] cycle        # unused: of length 0; `order` holds the unlimited negative cycle
     cdef object told               # counters of the kernel for whole networks
     cdef int way                   # the algorithm that answers
     cdef object sofar              # outcome of a kernel for whole networks that was late with a flow, else None
