@@ -4,13 +4,13 @@ Given is an n x m matrix c of integers, n <= m.  The dual has a price v(j) for e
 a column where it is least.  Invariants, after every step:
 
 (D)  a matched row's column has the least reduced cost of its row;
-(F)  an unmatched column has the price 0 when n < m, so that a column more than is needed is worth nothing.
+(F)  an unmatched column has the price 0 when n < m, so that a surplus column is worth nothing.
 
 A matching of all rows under (D) and (F) is optimal, and v with u(i) = min over j of c(i, j) - v(j) proves it.
 
-The method is that of Jonker and Volgenant: augmenting row reduction, in which a free row takes its best column, lowers the price by what the second best is worse, and sets
-free the row that had it; then, for the rows that are still free, augmentation along shortest paths on reduced costs (Dijkstra's algorithm over columns).  When n = m, a column
-reduction comes first: the price of a column is its least cost.  O(n^2 m) at worst.
+The method is that of Jonker and Volgenant.  In augmenting row reduction a free row takes its best column, lowers the price by the difference between its best and second-best
+reduced costs, and frees the row that had the column.  Then the rows that are still free are augmented along shortest paths on reduced costs (Dijkstra's algorithm over
+columns).  When n = m, a column reduction comes first: the price of a column is its least cost.  O(n^2 m) in the worst case.
 
 The caller keeps (n + m + 2) * |c| below 2**62, so no price and no path length overflows.
 
@@ -91,12 +91,12 @@ cdef class Assignment:
         return 0
 
     cdef int reduce_rows(self) except -1 nogil:
-        """Give each free row its best column; rows that lose theirs wait for the next pass, or take their turn at once."""
+        """Match each free row to its best column; rows that lose theirs wait for the next pass, or are matched at once."""
         cdef int32_t i, j, k = 0, count = self.free, best, second, other
         cdef int64_t least, next_least, d
         cdef const int64_t *c
         cdef int64_t *v = &self.price[0]
-        cdef int64_t turns = 4 * <int64_t>count + 64        # more of them do not pay
+        cdef int64_t turns = 4 * <int64_t>count + 64        # a larger number does not pay
         self.free = 0
         while k < count:
             i = self.waiting[k]

@@ -1,4 +1,4 @@
-# A spanning tree with what flows outside of it: the part of a network simplex that its first flow and its last completion read and write.
+# A spanning tree with the flows outside of it: the part of a network simplex that its first flow and its last completion read and write.
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -8,7 +8,7 @@ cdef extern from *:
     #define FS_HUGE ((int64_t)1 << 61)
     """
     const int64_t CINF "FS_CINF"    # unlimited
-    const int64_t HUGE "FS_HUGE"    # only a cycle of unlimited arcs has so much room
+    const int64_t HUGE "FS_HUGE"    # residual capacity that only a cycle of unlimited arcs has
 
 cdef enum:             # how a solve, or a part of it, ends
     C_OK = 0
@@ -19,20 +19,20 @@ cdef enum:             # how a solve, or a part of it, ends
     C_EASY = 6
     C_JOINED = 7
     C_SPENT = 8        # the caller's limit of work is reached
-    C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
+    C_CHEAP = 5        # a deficit has too low a price: it would pay to make it larger
 
 cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
     int64_t cost       # in that direction
     int32_t tail
     int32_t head
 
-cdef struct Link:      # what a way up the tree reads at every step: small, so that it stays in the cache
+cdef struct Link:      # fields that each step up the tree reads: small, so that they stay in the cache
     int32_t parent     # -1 at the root
     int32_t depth      # one more than the parent's
 
-cdef struct Slack:     # of the arc to the parent; up + down is its capacity
-    int64_t up         # room from the node to its parent, > 0
-    int64_t down       # room from the parent to the node
+cdef struct Slack:     # residual capacities of the arc to the parent; up + down is its capacity
+    int64_t up         # from the node to its parent, > 0
+    int64_t down       # from the parent to the node
 
 cdef struct Node:
     int32_t code       # of the arc to the parent: 2 * arc | 1 if it points away from the root; -1: artificial

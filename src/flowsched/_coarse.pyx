@@ -1,14 +1,14 @@
-"""A coarse flow for the simplex to start from: one phase of push-relabel.
+"""Coarse flow for the simplex to start from: one phase of push-relabel.
 
 Goldberg and Tarjan's successive approximation takes a flow through phases of falling epsilon: at the end of each, rc >= -epsilon on every residual
-half-arc.  This is a single phase, from nothing.  Then the simplex has little left to do: its flow goes the right ways on the whole, and its potentials are good up
-to epsilon a step.  Epsilon is what one of the cheapest arcs at a node costs, on average, for paths of such arcs lead everywhere.  A smaller one takes
-many more steps here than it saves pivots, a larger one the other way round.
+half-arc.  This is a single phase, from scratch.  It leaves little work to the simplex: most of its flow takes the right paths, and its potentials are good up
+to epsilon a step.  Epsilon is the mean cost of one of the cheapest arcs at a node, as paths of such arcs lead everywhere.  A smaller epsilon takes
+more steps here than it saves pivots, a larger one costs more pivots than it saves steps.
 
-The phase is partial augment-relabel: from a node of excess a path of at most `REACH` half-arcs of rc < 0 is grown, dead ends are relabelled, and what the
-path takes is pushed along it.  A *global update* now and then lowers every potential to its distance, in steps of epsilon, from the nearest deficit.
+The phase is partial augment-relabel: from a node of excess a path of at most `REACH` half-arcs of rc < 0 is grown, dead ends are relabelled, and the
+path is augmented.  A *global update* now and then lowers every potential to its distance, in steps of epsilon, from the nearest deficit.
 
-Nothing rests on how good the flow is.  At every step each arc is within its bounds and `exc` says what each node has too much or too little, so the phase may be
+Correctness does not depend on the quality of the flow.  At every step each arc is within its bounds and `exc` holds each node's excess or deficit, so the phase may be
 given up at any time: after too many scans, which bounds every loop here, or when potentials have fallen too far, as they do in a network without a feasible flow.
 
 References: A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); Z. Király, P. Kovács, Efficient implementations of
@@ -24,21 +24,21 @@ from flowsched._faults cimport _copy, _empty, _zeros
 
 import numpy as np
 
-cdef struct Half:      # half-arcs of one node lie side by side, forward ones first
+cdef struct Half:      # the half-arcs of a node are contiguous, forward ones first
     int64_t cost
     int32_t head
-    int32_t mate       # where the other half-arc of the arc is
+    int32_t mate       # index of the arc's other half-arc
 
 cdef object INT32 = np.int32, INT64 = np.int64
 HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("mate", "i4")])
 
 cdef enum:
-    REACH = 4          # half-arcs of a path
-    STALE = 2          # relabellings for each node until the next global update
-    SPREAD = 4         # the farthest distance for each node in a global update
-    SKETCHES = 250     # half-arcs that may be scanned for each arc
+    REACH = 4          # half-arcs of a path, at most
+    STALE = 2          # relabels per node until the next global update
+    SPREAD = 4         # largest distance per node in a global update
+    SKETCHES = 250     # scanned half-arcs per arc, at most
 
-cdef double GRAIN = 3.4                  # of epsilon: times the mean cost by (arcs at a node) ** 1.5, rounded down to a power of 2
+cdef double GRAIN = 3.4                  # factor on the mean cost / (arcs at a node) ** 1.5, which gives epsilon, rounded down to a power of 2
 
 
 @cython.final
@@ -50,15 +50,15 @@ cdef class Coarse:
     cdef int grain
     cdef int64_t scanned
     cdef int64_t floor             # potentials below it are out of range: only those of dead ends
-    cdef int64_t dead              # the potential of a dead end: so low that no half-arc into it has rc < 0
+    cdef int64_t dead              # potential of a dead end: so low that no half-arc into it has rc < 0
     # -- by node ---------------------------------------------------------------------------------------------------
     cdef int64_t[::1] pot          # >= floor, or dead
     cdef int64_t[::1] exc          # supply + inflow - outflow
     cdef int32_t[::1] first        # half[first[v] : first[v + 1]] are v's
-    cdef int32_t[::1] middle       # those from here on are backward
-    cdef int32_t[::1] backs        # how many backward ones have room: mostly none, and then they are passed over
-    cdef int32_t[::1] fed          # how many forward ones carry flow
-    cdef int32_t[::1] now          # no half-arc of v before it has rc < 0 and room
+    cdef int32_t[::1] middle       # the backward half-arcs begin here
+    cdef int32_t[::1] backs        # number of backward half-arcs with residual capacity: mostly 0, and then none is scanned
+    cdef int32_t[::1] fed          # number of forward half-arcs that carry flow
+    cdef int32_t[::1] now          # the current half-arc: none of v before it has rc < 0 and residual capacity
     cdef int32_t[::1] queue        # a ring: nodes of excess, each once
     cdef unsigned char[::1] queued
     cdef int32_t front, count
@@ -69,7 +69,7 @@ cdef class Coarse:
     # -- by half-arc, and by slot --------------------------------------------------------------------------------------
     cdef Half[::1] half
     cdef int64_t[::1] room         # residual capacity
-    cdef int32_t[::1] place        # where the half-arc of the slot is
+    cdef int32_t[::1] place        # index of the slot's half-arc
 
     def __init__(self, Basis owner):
         cdef int32_t n = owner.n
@@ -80,7 +80,7 @@ cdef class Coarse:
         self.queued = _zeros(n, np.uint8)
         self.dist, self.later, self.sooner = _empty(n, INT32), _empty(n, INT32), _empty(n, INT32)
         self.bucket = _empty(min(SPREAD * <int64_t>n, 1 << 30) + 1, INT32)
-        self.half, self.room = _empty(2 * <int64_t>owner.slots + 1, HALF), _empty(2 * <int64_t>owner.slots + 1, INT64)       # + 1: never without a first
+        self.half, self.room = _empty(2 * <int64_t>owner.slots + 1, HALF), _empty(2 * <int64_t>owner.slots + 1, INT64)       # + 1: there is always a first
         self.place = _empty(owner.slots, INT32)
         self.eps = 1
         self.floor = -4 * <int64_t>(n + 1) * max(owner.top_cost, 1)
@@ -126,7 +126,7 @@ cdef class Coarse:
         return 0
 
     cdef int refine(self, Basis owner) except -1 nogil:
-        """Route excesses until there are none, or it is given up; C_LATE if time is up."""
+        """Route excesses until none is left, or the phase is given up; C_LATE if time is up."""
         cdef Half *half = &self.half[0]
         cdef int64_t *pot = &self.pot[0]
         cdef int64_t *exc = &self.exc[0]
@@ -153,7 +153,7 @@ cdef class Coarse:
             self.count -= 1
             self.queued[s] = False
             while exc[s] > 0 and self.scanned < limit:
-                # a path of half-arcs of rc < 0
+                # grow a path of half-arcs of rc < 0
                 v, length = s, 0
                 while length < REACH and (exc[v] >= 0 or not length) and self.scanned < limit:
                     p, i, end = pot[v], now[v], first[v + 1] if backs[v] else middle[v]
@@ -169,7 +169,7 @@ cdef class Coarse:
                         self.scanned += end - first[v]
                         stale += 1
                         now[v] = first[v]
-                        if best < 0 and length:             # a dead end: nothing may come here any more
+                        if best < 0 and length:             # a dead end: no path may enter it again
                             pot[v] = self.dead
                         elif p - least - self.eps < self.floor:
                             return C_OK
@@ -185,7 +185,7 @@ cdef class Coarse:
                     path[length] = i
                     length += 1
                     v = half[i].head
-                # what it takes
+                # augment along the path
                 v = s
                 for k in range(length):
                     i = path[k]
@@ -213,7 +213,7 @@ cdef class Coarse:
         return C_OK
 
     cdef int hand_over(self, Basis owner) except -1 nogil:
-        """Let the owner start from this flow and these potentials."""
+        """Load this flow and these potentials into the basis as its start."""
         cdef int32_t v, e
         cdef int64_t room, flow, least = 0
         for v in range(self.n):
@@ -307,7 +307,7 @@ cdef class Coarse:
 
 
 cdef int coarse_flow(Basis owner, int64_t *scanned) except -1:
-    """Let the owner start from a coarse flow, in its `load`, and potentials; C_LATE if time is up.  `scanned` becomes the half-arcs that were."""
+    """Load a coarse flow, in `load`, and its potentials into the basis; C_LATE if time is up.  `scanned` becomes the number of half-arcs scanned."""
     cdef Coarse coarse = Coarse(owner)
     cdef int status
     owner.load = _zeros(owner.slots, INT64)

@@ -1,15 +1,15 @@
-"""A flow that is stopped before it is feasible is completed here: what some nodes have too much goes to those in want.
+"""Completion of a flow that is stopped before it is feasible: excesses are sent to the nodes in want.
 
-This is a maximum flow by augmenting paths that follow labels, as in push-relabel.  Costs count as far as they are cheap to regard: the *length* of a half-arc is
-1 + its reduced cost in units of `grain`, at most LONGEST.  label(v) is never more than the length of a path from v to a node in want, so
+This is a maximum flow by augmenting paths that follow labels, as in push-relabel.  Costs count as far as that is cheap: the *length* of a half-arc is
+1 + its reduced cost in units of `grain`, at most LONGEST.  label(v) is a lower bound on the length of a path from v to a node in want, so
 
-(L)  label(u) <= label(v) + length on every half-arc u -> v with room, and label = 0 where something is missing.
+(L)  label(u) <= label(v) + length on every residual half-arc u -> v, and label = 0 at a node in want.
 
 A path grows along half-arcs to lower labels, so it never meets itself.  A push along one opens its mate, which leads to a higher label and keeps (L).  A node without
-a way down gets the least label + length of its neighbours, and the path steps back.  At first, and again after much work, labels are made exact by a search from
-the nodes in want (`measure`), which also tells what cannot be reached.
+a lower neighbour is relabelled to the least label + length of its neighbours, and the path steps back.  At first, and again after much work, labels are made exact
+by a search from the nodes in want (`measure`), which also finds the nodes that reach none.
 
-At every step each arc is within its bounds and `excess` says what each node has too much or too little.
+At every step each arc is within its bounds and `excess` holds each node's excess or deficit.
 
 References: A. V. Goldberg, R. E. Tarjan, A new approach to the maximum-flow problem (1988); R. B. Dial, Algorithm 360: Shortest-path forest with
 topological ordering (1969).
@@ -25,7 +25,7 @@ import numpy as np
 
 cdef struct Way:       # a half-arc, at the node that it leaves
     int32_t head
-    int32_t code       # room[code] is its room, room[code ^ 1] that of its mate
+    int32_t code       # room[code] is its residual capacity, room[code ^ 1] that of its mate
     int16_t length
     int16_t back       # length of the mate
 
@@ -34,28 +34,28 @@ WAY = np.dtype([("head", "i4"), ("code", "i4"), ("length", "i2"), ("back", "i2")
 
 cdef enum:
     LONGEST = 63       # one less than a power of 2: labels modulo LONGEST + 1 are bucket numbers
-    MEASURED = 2       # half-arcs that are scanned for each half-arc before labels are made exact
+    MEASURED = 2       # scanned half-arcs per half-arc before labels are made exact
     GRAINS = 30        # the largest cost in units of `grain`
 
-cdef int64_t NEVER = <int64_t> 1 << 62   # the label of a node from which no path leads to a node in want
+cdef int64_t NEVER = <int64_t> 1 << 62   # label of a node from which no path leads to a node in want
 
 
 @cython.final
 cdef class Completion:
-    """Completes the flow in a `Basis`, of which it changes nothing."""
+    """Completion of the flow in a `Basis`, which stays unchanged."""
 
     cdef int32_t n, slots
     cdef int64_t grain
     cdef int64_t work              # half-arcs scanned since labels were exact
-    cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
+    cdef int64_t fuel              # half-arcs to scan until the next check of the clock and signals
     # -- by half-arc: 2 slot in its direction, 2 (slots + v) up the tree from v; | 1 for the mate -----------------------
     cdef int64_t[::1] room
     # -- by node ---------------------------------------------------------------------------------------------------
-    cdef int64_t[::1] excess       # > 0 too much, < 0 missing
+    cdef int64_t[::1] excess       # > 0 excess, < 0 deficit
     cdef int64_t[::1] label
     cdef int32_t[::1] first        # way[first[v] : first[v + 1]] leave v,
-    cdef int32_t[::1] last         # way[first[v] : last[v]] all that have had room so far
-    cdef int32_t[::1] onward       # the way that led on last
+    cdef int32_t[::1] last         # way[first[v] : last[v]] are all that have had residual capacity so far
+    cdef int32_t[::1] onward       # the current half-arc: the one last taken
     cdef int32_t[::1] trail        # the nodes of the path
     cdef int32_t[::1] path         # and its half-arcs
     # ----------------------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ cdef class Completion:
         return C_OK
 
     cdef int augment(self, int32_t length, int32_t end) except? -1 nogil:
-        """Push along the path; return the length of what is left of it before the first half-arc without room, or before its end."""
+        """Augment along the path; return the length of the part before the first saturated half-arc, or before its end."""
         cdef int32_t i, v, left = length - 1
         cdef int64_t amount = min(self.excess[self.trail[0]], -self.excess[end])
         for i in range(length):
@@ -198,7 +198,7 @@ cdef class Completion:
         return left
 
     cdef int route(self, int32_t s, Basis owner) except -1 nogil:
-        """Send what s has too much, until there is no way, or labels are to be made exact; C_LATE if time is up."""
+        """Send the excess of s, until there is no path, or labels are to be made exact; C_LATE if time is up."""
         cdef Way[::1] way = self.way
         cdef int64_t[::1] label = self.label
         cdef int32_t tip = s, length = 0, i, begin, end, v = -1, turn
@@ -237,7 +237,7 @@ cdef class Completion:
         return C_OK
 
     cdef int run(self, Basis owner) except -1 nogil:
-        """Route all excesses; C_LATE if that takes too long, or there is no way."""
+        """Route all excesses; C_LATE if that takes too long, or there is no path."""
         cdef int32_t s
         cdef bint done = False
         while not done:
@@ -253,7 +253,7 @@ cdef class Completion:
 
 
 cdef int64_t[::1] completed(Basis owner):
-    """The room of all half-arcs under the completed flow, see `Completion.room`; None if there is no way, or it takes too long."""
+    """Residual capacities of all half-arcs under the completed flow, see `Completion.room`; None if there is no path, or it takes too long."""
     cdef Completion rest = Completion(owner)
     cdef bint missing
     rest.load(owner)

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-cdef enum:      # what `set_numbers` sets
+cdef enum:      # columns that `set_numbers` writes
     SET_SUPPLY
     SET_CAPACITY
     SET_COST

@@ -1,16 +1,15 @@
 # cython: embedsignature=False
-"""The kernel: min-cost flow on a network that is kept alive, mutated in place and re-optimised where it changed.
+"""The kernel: min-cost flow on a network that is kept between solves, mutated in place and re-optimised where it changed.
 
 The problem
 -----------
-A network has nodes v with supply b(v) (> 0 sends) and arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost
-w(a).  Wanted is a flow f within its bounds, b(v) + inflow(v) - outflow(v) = 0 at every node, of least cost
-sum w(a) f(a).
+A network has nodes v with supply b(v) (> 0 sends) and arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost w(a).  The problem is to find a flow f within
+its bounds, with b(v) + inflow(v) - outflow(v) = 0 at every node, of least cost sum w(a) f(a).
 
 Symbols and signs
 -----------------
-Every arc a with id k is two *half-arcs*: 2k (forward, at u, cost w) and 2k+1 (backward, at v, cost -w); the mate of h is
-h ^ 1.  ``res[h]`` is the residual capacity: c - f forward, f - l backward; h is *residual* when res[h] > 0.
+Every arc a with id k is two *half-arcs*: 2k (forward, at u, cost w) and 2k+1 (backward, at v, cost -w); the mate of h is h ^ 1.
+``res[h]`` is the residual capacity: c - f forward, f - l backward; h is *residual* when res[h] > 0.
 p is the potential; the *reduced cost* of h = (u, v) is rc(h) = cost(h) + p(u) - p(v), so rc(mate) = -rc.
 The *excess* of v is e(v) = b(v) + inflow(v) - outflow(v); a node with e < 0 has a *deficit*.
 
@@ -18,67 +17,98 @@ The invariant
 -------------
 (I)  rc(h) >= 0 for every residual half-arc h, except for those in ``unsaturable`` (below).
 
-It holds between calls, after *every* mutation and at every step of `repair`.  A flow without excess under which (I)
-holds is optimal, and p proves it.  Mutations keep (I) at once, at the cost of what they touch: a half-arc that would
-break it is dealt with by moving the potential of an endpoint of low degree, if that endpoint's own arcs allow it; else the
-half-arc is saturated, which books an excess at its head and a deficit at its tail.  So the epsilon that a change leaves behind is always 0, and
-solving means routing excesses to deficits; what the change does not reach is never looked at.
-A half-arc too large to be saturated (``res >= BIG``, unlimited ones among them) is noted in ``unsaturable``.  When solving
-starts, `cancel_unsaturable` sends flow along shortest cycles through it, until its reduced cost is 0 or a cycle is unlimited.
+It holds between calls, after *every* mutation and at every step of `repair`.  A flow without excess under which (I) holds is optimal, and p proves it.
+Mutations restore (I) at once and look only at the arcs involved.  Where a half-arc would violate (I), the potential of an endpoint of low degree moves, if
+that endpoint's own arcs allow it.  Otherwise the half-arc is saturated, which books an excess at its head and a deficit at its tail.  A change thus leaves
+epsilon = 0, and solving means routing excesses to deficits; the part of the network that the change does not reach is never scanned.
+A half-arc too large to be saturated (``res >= BIG``, unlimited ones among them) is noted in ``unsaturable``.  When solving starts, `cancel_unsaturable` augments
+along shortest cycles through it, until its reduced cost is 0 or a cycle is unlimited.
 
 Incremental cost scaling at epsilon = 0 (`repair`)
 --------------------------------------------------
 From each excess (and backward from each deficit):
 
-`walk`    local push-relabel.  A path grows along residual arcs of reduced cost 0.  Where its tip has none, the tip is relabelled
-          exactly (its potential falls until its best arc has reduced cost 0) and the path steps back; where it
-          meets a deficit, flow is pushed along it.  After ``budget`` scanned half-arcs the excess goes to
-`search`  a shortest-path search on reduced costs, from both ends once the near one has become large.  Potentials move on settled
-          nodes only, so (I) holds whenever it stops.
+`walk`    augment-relabel, a local push-relabel.  A path grows along residual arcs of reduced cost 0.  A tip without such an arc is relabelled exactly (its
+          potential falls until its best arc has reduced cost 0) and the path steps back; at a deficit the path is augmented.  After ``budget`` scanned
+          half-arcs the excess goes to
+`search`  a shortest-path search on reduced costs, from both ends once the near one has become large.  Potentials move on settled nodes only, so (I) holds
+          whenever it stops.
 
-One node may be the *hub*: the one that takes most of the flow (the sink of a scheduling network).  It ends every path, whatever its
-own excess: excesses flow into it, deficits draw from it, and as supplies sum to 0 it is even in the end.  So its thousands
-of arcs are not scanned in a round that touches ten of them.
+One node may be the *hub*: the node that takes (or sends) at least half of all flow (the sink of a scheduling network).  It ends every path, whatever its own excess:
+excesses flow into it, deficits draw from it, and as supplies sum to 0 its excess is 0 in the end.  A round that touches ten of its thousands of arcs thus
+does not scan the others.
+
+A worked example
+----------------
+Three nodes, supplies b = (2, 0, -2), and arcs a0 = (0, 1), a1 = (1, 2), a2 = (0, 2) of capacities 1, 2, 2 and costs 1, 1, 4.  The hub is left out.
+
+Cold.     At f = 0 and p = 0 no residual half-arc has rc < 0, so (I) holds; e = (2, 0, -2).  `walk` from node 0 finds no arc of rc = 0: the relabel p(0) = -1
+          makes rc(a0) = 0.  Node 1 is relabelled to p(1) = -1, then node 0 to p(0) = -2, and the path a0, a1 reaches the deficit: 1 unit is sent and a0 is full.
+          The relabel p(0) = -4 makes rc(a2) = 0, and the second unit takes a2.  Now f = (1, 1, 1), p = (-4, -1, 0), e = 0, and the cost is 6.
+Change.   w(a2) becomes 0, so rc(a2) = -4 while a2 has residual capacity 1.  Neither p(0) + 4 nor p(2) - 4 is allowed: both would give a residual half-arc of a0 or a1
+          a negative reduced cost.  So a2 is saturated: f = (1, 1, 2), e = (-1, 0, 1), and (I) holds again.
+Warm.     `walk` from node 2 follows the mate of a1 (rc = 0) to node 1, where the only arc of rc = 0 leads back to node 2, and gives up.  `search` finds the path
+          2, 1, 0 of length 2 (the mate of a2 has length 4), lowers p(2) and p(1) by 2, and augments.  Now f = (0, 0, 2), p = (-4, -3, -2), and the cost is 0.
 
 Cost scaling
 ------------
-From nothing it is _scaling.pyx: push-relabel on a compact copy of the network, epsilon = the largest cost / 256, then divided by 32 until the flow is
-optimal.  Flow and potentials are brought back with (I).  From the last solution it starts at the epsilon that the changes broke.  By (I) that is 0, so it is
-`repair`, the last and exact phase of scaling, at the nodes that changes have activated.  Once that has cost SCANS_RESHAPED scans an arc the change was not
-local, and scaling starts from the largest cost.
+From scratch it is _scaling.pyx: push-relabel on a compact copy of the network, from epsilon = the largest cost / 256, divided by 32 until the flow is optimal.  Flow and
+potentials are brought back with (I).  From the last solution it starts at the epsilon that the changes left.  By (I) that is 0, so it is `repair`, the last and exact phase of
+scaling, at the nodes that changes have activated.  After SCANS_RESHAPED scans for each arc the change counts as not local, and scaling starts from the largest cost.
 
-What an exception leaves behind
--------------------------------
+State after an exception
+------------------------
 (E)  A call that raises has changed nothing that can be seen.  A mutation makes room first: it checks its arguments, allocates every array that it may need,
-     and only then assigns and changes, without an allocation, a Python call or a look for signals.  While solving, room is made at the start of every step
-     that moves flow or potentials (`ready`), so that a step is made whole or not at all.  Whatever may break (I) on the way (`start_anew`, `complete`) says so in
-     ``loose``, makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which restores (I).
-     What a solve returns is laid out before the last solution is given up for the new one (`conclude`).
-(X)  One call at a time: ``busy`` is taken by every call and never waited for.  A second thread, a signal handler, a finaliser or a callback that comes while a call
+     and only then assigns and changes, without an allocation, a Python call or a check for signals.  While solving, room is made at the start of every step
+     that moves flow or potentials (`ready`), so that a step is made whole or not at all.  A step that may break (I) (`start_anew`, `complete`) sets ``loose`` and
+     makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which restores (I).
+     The result of a solve is laid out before the last solution is given up for the new one (`conclude`).
+(X)  One call at a time: every call takes ``busy``, and none waits for it.  A second thread, a signal handler, a finaliser or a callback that comes while a call
      is under way gets ConcurrentUseError at once, and so does the child of a fork that was made meanwhile.
-(A)  Arrays given are the caller's own no more: network/flow_network.py hands over copies, so that what was checked is what is used.
+(A)  Arrays given no longer belong to the caller: network/flow_network.py hands over copies, so the values checked are the values used.
 (U)  An unlimited arc never counts as full.  Its residual capacity starts from 2**62; if flow uses that up (``brimful``) and the answer rests on it, or if an excess
-     leaves its range (``overflown``), the network is solved once more from nothing, and CostRangeError says if that does not help.
+     leaves its range (``overflown``), the network is solved once more from scratch, and CostRangeError is raised if that does not help.
 
 The simplex (_ns.pyx)
 ---------------------
-It takes over where repair has scanned so much that it is likely to be faster, and brings flow and potentials back with (I).  Its basis is kept as
-long as nodes and arcs stay: ``news`` lists what changed since, and the next solve goes to it at once if that is likely to be cheaper than repair, by
-what both have cost lately.
+It takes over once repair has scanned enough that the simplex is likely to be faster, and brings flow and potentials back with (I).  Its basis is kept as
+long as nodes and arcs stay: ``news`` lists the changes since, and the next solve starts there if that is likely to be cheaper than repair, judged by
+the recent cost of both.
 
 Time limits
 -----------
-Repair stops when the rest of the time is needed for the excesses that are left: `complete` sends them by walks at a large epsilon, in a copy of the potentials, and
-`conclude` takes back what breaks (I).  The simplex hands over the best flow that it has, and its basis stays as it is: `report` makes that flow the last solution by
-writing it to the journals alone, so the present flow remains the one of repair.  If it has none, and repair has not much left to `complete`, it stops in time for
-that (`rescue`): then repair answers, and the next solve goes on with the basis.
+Repair stops when the rest of the time is needed for the remaining excesses: `complete` sends them by walks at a large epsilon, in a copy of the potentials, and
+`conclude` then restores (I).  The simplex hands over the best flow that it has, and its basis stays as it is: `report` makes that flow the last
+solution by writing it to the journals alone, so the present flow remains the one of repair.  If it has none, and repair has not much left to `complete`, it stops in time
+for that (`rescue`): then repair answers, and the next solve goes on with the basis.
 
-Complexity: `walk` and `search` look only at the adjacency of nodes that they reach.
-Reference: the Sirius paper (incremental cost scaling, ICS).
+Complexity
+----------
+n nodes, m arcs, C the largest |cost|, D the sum of |e| when solving starts:
+
+change of a cost, capacity or supply    O(1) half-arcs: at most LOW_DEGREE at each of two endpoints, and a move between the four regions of a block
+arc added, arc removed                  O(1) amortised over the growth of blocks and arrays
+node removed                            O(its degree)
+`walk`                                  about ``budget`` scanned half-arcs between two augmentations
+`search`                                O(m + n log(n C)), with a radix heap; it scans the adjacency of settled nodes only
+`repair`                                at most D augmentations, as each sends at least one unit: O(D (m + n log(n C))), pseudo-polynomial
+`reach`, `conclude`                     O(n + m) for a cut; a pass over the journals for a result
+_ns.pyx, _scaling.pyx                   O(n + m) to load and to bring back, besides their own steps
+
+References
+----------
+A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997), and U. Bünnagel, B. Korte and J. Vygen, Efficient implementation of the
+Goldberg-Tarjan minimum-cost flow algorithm (1998): push-relabel for min-cost flow; `walk` relabels as they do, `scaling` hands over to their algorithm.
+P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015): augmenting along a path of admissible arcs in place of single pushes (`walk`), and
+the block search of the simplex (`simplex`).
+D. P. Bertsekas and P. Tseng, RELAX: a computer code for minimum cost network flow problems (1988): reduced-cost optimality kept at every step, with steps of one node's
+potential (`shift_potential`, the relabels of `walk` at epsilon = 0); a relabel never lowers the dual cost, and raises it (dual ascent) where the node has an excess.
+W. H. Cunningham, A network simplex method (1976): the strongly feasible basis that `_ns.Simplex.resume` starts from.
+The Sirius paper (incremental cost scaling, ICS): `repair` from the last solution.
 
 Who calls whom: network/flow_network.py -> `Network` methods -> mutations: `restore_optimality` -> `shift_potential`, `push`; solving: `attempt` -> `run` ->
-`cancel_unsaturable`, `pace`, `repair` -> `walk`, `search`; `scaling`, `simplex` -> `take_over`.  Nothing here knows of clusters.  Python objects are touched
-only to grow arrays, to look for signals and to hand out results.
+`cancel_unsaturable`, `pace`, `repair` -> `walk`, `search`; `scaling`, `simplex` -> `take_over`.  Nothing here depends on clusters.  Python objects are touched
+only to grow arrays, to check for signals and to hand out results.
 """
 
 cimport cython
@@ -112,29 +142,29 @@ cdef extern from *:
     static inline int fs_high_bit(uint64_t x) { return 63 - __builtin_clzll(x); }
     #endif
     """
-    void fs_fetch(const void *p) nogil          # it will be written soon
-    bint fs_take(long *p)                       # true: it was free, and is ours now
+    void fs_fetch(const void *p) nogil          # a hint: p will be written soon
+    bint fs_take(long *p)                       # true: the flag was free, and is taken now
     void fs_give(long *p)
     int fs_low_bit(uint64_t x) nogil
     int fs_high_bit(uint64_t x) nogil
 
 cdef struct Half:
-    int64_t cost       # of this half-arc; the mate's is the negative
-    int32_t head       # the node that it leads to
+    int64_t cost       # of this half-arc; -cost for the mate
+    int32_t head       # node that the half-arc enters
     int32_t code       # 2 * arc id + (0 forward | 1 backward)
 
 cdef struct Node:
-    int32_t first      # half[first : first + size] is its block; while dead: the next free id
+    int32_t first      # half[first : first + size] is the node's block; while the id is free: the next free id
     int32_t size
     # Its half-arcs by state: [0, d0) residual, mate not; [d0, d1) both residual; [d1, d2) only the mate; [d2, d3) neither.
-    # So [0, d1) is what flow can leave by and [d0, d2) what flow can arrive by.
-    int32_t d[4]       # d[3] == -1: the id is free; then the others are 0, so that a loop over any region comes to an end at once
-    int32_t hint       # where in the block `walk` found its way last: it looks there first; any value will do
-    int32_t want       # while arcs are added: half-arcs to come, negative once room was counted for them; else 0
+    # [0, d0), [d0, d1): half-arcs by which flow can leave.  [d0, d1), [d1, d2): half-arcs by whose mates flow can arrive.
+    int32_t d[4]       # d[3] == -1: the id is free; then the others are 0, so that a loop over any region ends at once
+    int32_t hint       # place in the block of the last admissible half-arc, where `walk` starts to scan; any value is valid
+    int32_t want       # half-arcs about to be added, negative once room was counted for them; else 0
 
 cdef struct Label:
     int64_t dist
-    int32_t par        # the half-arc by which the search came here, -1 at a root
+    int32_t par        # half-arc by which the search reached the node, -1 at a root
     int32_t stamp      # the label is valid if this equals the search's stamp; negative once settled
     int32_t next       # neighbours in the queue's bucket
     int32_t prev       # -1 - bucket at the front of the bucket
@@ -150,56 +180,56 @@ LABEL = np.dtype([("dist", "i8"), ("par", "i4"), ("stamp", "i4"), ("next", "i4")
 
 INF = 2**62            # an unlimited capacity, exactly
 cdef int64_t CINF = <int64_t> 1 << 62
-# Half-arcs with at least so much residual capacity are never saturated: fewer than 2**31 half-arcs below it sum to less than 2**62.
+# Residual capacity from which a half-arc is never saturated: fewer than 2**31 half-arcs below it sum to less than 2**62.
 cdef int64_t BIG = <int64_t> 1 << 31
-# (nodes + 1) * |cost| and every |p| stay below it: then no reduced cost, no path length and no step of a potential overflows.
+# Bound on (nodes + 1) * |cost| and on every |p|: below it no reduced cost, no path length and no step of a potential overflows.
 cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
-# Half-arcs that may be scanned for each arc of the network, before the simplex is likely to be faster than local repair: after nodes or arcs came or went;
-# from nothing, if `pace` lets it go on for so long; after a change that leaves them all where they are, because then the simplex's basis will serve the next time, too.
+# Scanned half-arcs per arc of the network after which the simplex is likely to be faster than repair: after nodes or arcs came or went;
+# from scratch, while `pace` lets repair go on; after a change that keeps all nodes and arcs, so that the simplex's basis will serve the next solve, too.
 cdef int64_t SCANS_RESHAPED = 16
 cdef int64_t SCANS_COLD = 9
 cdef int64_t SCANS_WARM = 4
-cdef int64_t PACE = 4            # scans for each arc in which all is to be routed from nothing, at the pace of the first ones
-# What things cost, in about ns: only ratios matter, and only for choices between ways that all lead to the optimum.
-cdef int64_t WALK_NS = 3         # a half-arc that `walk` scans
-cdef int64_t SEARCH_NS = 2       # that `search` scans
-cdef int64_t SETTLE_NS = 40      # a node that it settles
-cdef int64_t SLOT_NS = 1         # a slot that the simplex prices
-cdef int64_t MOVE_NS = 2         # a potential that it changes
-cdef int64_t PIVOT_NS = 500
-cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
-cdef int64_t ARC_NS = 30         # each arc, to make a basis: half of it, as what has changed a few times is likely to change again
-cdef int64_t RIPE_NS = 16        # and to let that of a first solve serve again; nothing in a congested network, where it is nearly always worth it
-cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
-cdef double PUT_OFF = 4          # repair is tried again up to so many times as late, by how much worse it was
+cdef int64_t PACE = 4            # scanned half-arcs per arc in which all excesses are to be routed from scratch, at the initial rate
+# Estimated costs in ns: only ratios matter, and only for the choice between algorithms that all reach the optimum.
+cdef int64_t WALK_NS = 3         # scanning a half-arc in `walk`
+cdef int64_t SEARCH_NS = 2       # scanning a half-arc in `search`
+cdef int64_t SETTLE_NS = 40      # settling a node in `search`
+cdef int64_t SLOT_NS = 1         # pricing a slot in the simplex
+cdef int64_t MOVE_NS = 2         # changing a potential in the simplex
+cdef int64_t PIVOT_NS = 500      # a pivot, without the two above
+cdef int64_t NODE_NS = 8         # handing over flow and potential of a node
+cdef int64_t ARC_NS = 30         # making a basis, per arc: half of the true cost, as a network that has changed a few times is likely to change again
+cdef int64_t RIPE_NS = 16        # reusing the basis of a first solve, per arc; 0 in a congested network, where it nearly always pays
+cdef int64_t GIVEN_UP = 4        # factor on the time per excess of a repair that was given up; it counts as at least three times the record
+cdef double PUT_OFF = 4          # largest factor by which a second try of repair is put off; the factor is the ratio of repair's estimate to the simplex's
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
-cdef int64_t AUGMENT_NS = 100    # a path that flow takes
-cdef int64_t PUSH_NS = 20        # a half-arc of it
-cdef int64_t LOAD_NS = 60        # an arc, to lay it out for a kernel for whole networks
-cdef int64_t SCALE_NS = 5        # a half-arc that cost scaling scans
-cdef int64_t CENTRE_NS = 20      # an arc, to `centre`
-# Of what a cold solve takes:
-cdef double SLICE = 0.0625       # so much is done between two looks at how far repair has come;
-cdef double WORTH = 0.7          # it goes on while it is likely to end within this;
-cdef double WASTE = 0.3          # and what is given up may have taken this.
-cdef int64_t ASTRAY_FIRST = 8    # see `recentre`
-cdef int64_t PROBES = 3          # probes in a row that may fail
-cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
-cdef int64_t SIMPLEX_SCANS = 14  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
-cdef int64_t LOADING_SCANS = 3   # what its start alone takes, where `complete` answers if it comes to no end
-cdef double HASTE = 4            # completing takes an excess so many times what repair has taken for one: those that are left are the worst
-cdef double ANSWER_SCANS = 0.6   # and the answer then takes so many scanned half-arcs for each arc
-cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two looks at the clock
+cdef int64_t AUGMENT_NS = 100    # an augmenting path
+cdef int64_t PUSH_NS = 20        # a half-arc of an augmenting path
+cdef int64_t LOAD_NS = 60        # laying out an arc for a kernel for whole networks
+cdef int64_t SCALE_NS = 5        # scanning a half-arc in cost scaling
+cdef int64_t CENTRE_NS = 20      # `centre`, per arc
+# Fractions of the time of a cold solve:
+cdef double SLICE = 0.0625       # repair's share between two checks of its progress;
+cdef double WORTH = 0.7          # the limit within which repair must be likely to end, or it stops;
+cdef double WASTE = 0.3          # the limit on the time of an attempt that is given up.
+cdef int64_t ASTRAY_FIRST = 8    # initial ratio of the two estimates, see `recentre`
+cdef int64_t PROBES = 3          # consecutive failures of a probe after which it is not tried again
+cdef double FINISH = 0.3         # under a limit: time to complete the last excesses and hand over the flow, relative to repair's time so far
+cdef int64_t SIMPLEX_SCANS = 14  # scanned half-arcs per arc that a simplex start and an early end take
+cdef int64_t LOADING_SCANS = 3   # scanned half-arcs per arc that a simplex start takes, where `complete` answers if the simplex does not finish
+cdef double HASTE = 4            # time to complete an excess, relative to repair's mean time for one: the excesses that are left are the hardest
+cdef double ANSWER_SCANS = 0.6   # scanned half-arcs per arc that the answer takes afterwards
+cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two checks of the clock
 
 cdef enum:
-    CLASSES = 240      # of block sizes
-    SIZES = 32         # of changes: by the bits of the number of excesses
-    TRY_FIRST = 8      # solves until the way that seems worse is tried again, at first and at most
+    CLASSES = 240      # classes of block sizes
+    SIZES = 32         # classes of changes: by the number of bits of the number of excesses
+    TRY_FIRST = 8      # solves until the algorithm that seems slower is tried again, at first and at most
     TRY_LAST = 1024
     AHEAD = 4          # nodes whose memory is fetched before their turn
-    STEPS = 4          # in which that of a node that goes is fetched
+    STEPS = 4          # steps in which the memory of a node to be removed is fetched
     BLOCK = 32         # arcs whose memory is fetched at once
 
 cdef enum:
@@ -211,31 +241,31 @@ cdef enum:
     INTERRUPTED = 5
     HANDOVER = 6
     SPENT = 7
-    AGAIN = 8          # from scratch is likely to be faster: `solve_anew`
-    PROBE = 9          # repair from scratch may be faster: `probe` finds out
+    AGAIN = 8          # a solve from scratch is likely to be faster: `solve_anew`
+    PROBE = 9          # a repair from scratch may be faster: `probe` tries it
 
-cdef enum:             # of `record`, by size of the change; 0 is unknown
-    BY_REPAIR = 0      # what repair took, for each excess
-    BY_SIMPLEX = 1     # what the simplex took
+cdef enum:             # columns of `record`, by size of the change; 0 is unknown
+    BY_REPAIR = 0      # time of repair per excess
+    BY_SIMPLEX = 1     # time of the simplex
     WAYS = 2
 
-cdef enum:             # behind these in `record`: what a cold solve takes (`cold`), and repair from both kinds of potentials (`recentre`)
+cdef enum:             # further entries of `record`: the time of a cold solve (`cold`), and of repair from both kinds of potentials (`recentre`)
     COLD = 64
-    COLD_ARCS = 65     # arcs then,
-    COLD_SIZE = 66     # nodes that had an excess,
-    COLD_WAY = 67      # and what answered
-    SCALED = 68        # what cost scaling took,
-    SCALED_ARCS = 69
-    ASTRAY = 70        # repair for each excess, from potentials that repair has left
-    CENTRED = 71       # from distances to the hub
-    IS_CENTRED = 72    # those are the potentials now
-    COLD_REPAIR = 73   # what repair from scratch took when it was last the fastest way; 0 if it never was, or probes have failed since
+    COLD_ARCS = 65     # number of arcs of that solve,
+    COLD_SIZE = 66     # its number of nodes with an excess,
+    COLD_WAY = 67      # and the algorithm that answered
+    SCALED = 68        # time of the last cost scaling,
+    SCALED_ARCS = 69   # its number of arcs
+    ASTRAY = 70        # time of repair per excess, from potentials that repair has left
+    CENTRED = 71       # the same, from distances to the hub
+    IS_CENTRED = 72    # 1: the potentials are those distances now
+    COLD_REPAIR = 73   # time of repair from scratch when it was last the fastest; 0 if it never was, or probes have failed since
     COLD_REPAIR_ARCS = 74
     PROBES_FAILED = 75
     RECORDED = 76
 
 cdef enum:
-    BEHIND = 1         # of `regret`
+    BEHIND = 1         # value of `regret`: repair has answered since the basis was last used
 
 cdef enum:
     AUTO = 0
@@ -269,7 +299,7 @@ cdef enum:
     COUNTERS
 
 COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
-cdef tuple _COUNTERS = COUNTER_NAMES        # quicker to find than by its name
+cdef tuple _COUNTERS = COUNTER_NAMES        # faster to look up than the module's name
 cdef dict _NO_COUNTS = dict.fromkeys((*COUNTER_NAMES, "algorithm", "warm", "cold_solves", "warm_solves", "gap", "seconds"), 0)
 
 
@@ -304,7 +334,7 @@ cdef int32_t class_size(int32_t index) noexcept nogil:
 
 
 cdef int32_t roomy(int32_t degree, int32_t size) noexcept nogil:
-    """Index of the class for so many half-arcs when a block of this size has become too small: a few to come need not move it again."""
+    """Index of the class for `degree` half-arcs when a block of this size has become too small; slack for a few more saves the next move."""
     return size_class(max(degree, size + min(size >> 2, 4)))
 
 
@@ -324,8 +354,8 @@ cdef class Network:
     cdef int32_t[::1] plog         # index in the journal of potentials, -1 if p(v) is that of the last solution
     cdef unsigned char[::1] listed # 1 if in `active`
     # -- by half-arc code -----------------------------------------------------------------------------------
-    cdef int64_t[::1] res          # residual capacity
-    cdef int32_t[::1] pos          # where it stands: half[pos[h]].code == h; pos[2k] == -1: arc id k is free
+    cdef int64_t[::1] res          # residual capacity of the half-arc
+    cdef int32_t[::1] pos          # index of the half-arc: half[pos[h]].code == h; pos[2k] == -1: arc id k is free
     # -- by arc id ------------------------------------------------------------------------------------------
     cdef int32_t[::1] alog         # index in the journal of flows, -1 if the flow is that of the last solution
     cdef int64_t[::1] low          # lower bound; of length 0 while all are 0
@@ -333,8 +363,8 @@ cdef class Network:
     # -- the arena of adjacency blocks ----------------------------------------------------------------------
     cdef Half[::1] half
     cdef int32_t[::1] spare        # first free block by size class, linked through half[first].head
-    cdef int64_t top               # half[top:] was never used
-    # -- journals: what the last solution was, where it is no longer -----------------------------------------
+    cdef int64_t top               # half[top:] has never been used
+    # -- journals: flows and potentials of the last solution, where the present ones differ -----------------------
     cdef int32_t[::1] jarc
     cdef int64_t[::1] jflow
     cdef int32_t[::1] jnode
@@ -345,67 +375,67 @@ cdef class Network:
     cdef int32_t[::1] unsaturable
     cdef int32_t nunsaturable
     # -- counts ---------------------------------------------------------------------------------------------
-    cdef int32_t n, m              # ids ever used: 0..n-1, 0..m-1
+    cdef int32_t n, m              # number of ids ever used: 0..n-1, 0..m-1
     cdef int32_t live_nodes, live_arcs
     cdef int32_t free_node
     cdef int32_t nactive
     cdef int64_t supply_sum
     cdef int64_t volume            # sum of |supply| and of lower bounds: bounds every excess
-    cdef int64_t cost_bound        # no arc has |cost| above it; lowered when it matters
+    cdef int64_t cost_bound        # upper bound on every |cost|; recomputed when it seems too large
     cdef int64_t cost_hi
     cdef uint64_t cost_lo          # sum of w(a) f(a), 128 bits
-    cdef bint overflown            # an excess left its range, which only flows near 2**60 can do, and is wrong: `start_anew` before the next answer
+    cdef bint overflown            # an excess left its range, which only flows near 2**60 can cause, and is wrong: `start_anew` before the next answer
     cdef bint brimful              # an unlimited arc may have no residual capacity left
     cdef int32_t hub
-    cdef int64_t hub_seen          # supply and size at the last look for a hub
+    cdef int64_t hub_seen          # number of live nodes + 1 when the hub was last chosen
     cdef int32_t stamp
     # -- one solve ------------------------------------------------------------------------------------------
     cdef int64_t budget            # half-arcs that one walk may scan
-    cdef int64_t patience          # overrides how many half-arcs repair may scan before the simplex takes over; -1 does not
-    cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
-    cdef int64_t stint             # what it is filled up to
-    cdef int64_t allowance         # half-arcs to scan until `repair` gives up
-    cdef double begun, deadline    # time.monotonic, the latter 0 without
-    cdef double first              # the first look at the clock, 0 before it
-    cdef int64_t seen              # scanned half-arcs until then
-    cdef double grace              # and when not even completing a flow may go on
-    cdef double stopped            # when `complete` began; < 0: the last solve was late, and took so long from there to its answer
-    cdef int32_t turn              # repair has come to active[turn]
-    cdef int32_t stuck, stuck_sign # the node from which nothing can be routed
+    cdef int64_t patience          # override of the number of half-arcs that repair may scan before the simplex takes over; -1 for none
+    cdef int64_t fuel              # half-arcs to scan until the next check of the clock and signals
+    cdef int64_t stint             # half-arcs to scan between two checks: the start value of `fuel`
+    cdef int64_t allowance         # half-arcs that `repair` may still scan until it stops with SPENT
+    cdef double begun, deadline    # by time.monotonic; the deadline is 0 without a limit
+    cdef double first              # time of the first check of the clock, 0 before it
+    cdef int64_t seen              # half-arcs scanned before it
+    cdef double grace              # time after which not even the completion of a flow may go on
+    cdef double stopped            # time at which `complete` began; < 0: minus the time from there to the answer of the last solve, which was late
+    cdef int32_t turn              # `repair` is at active[turn]
+    cdef int32_t stuck, stuck_sign # node from which nothing can be routed, and its sign; `stuck` is a path's length while cycles are cancelled
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
-    cdef int32_t[::1] cycle        # half-arcs of the unlimited negative cycle, from the last
-    cdef object told               # what the kernel for whole networks counted
+    cdef int32_t[::1] cycle        # unused: of length 0; `order` holds the unlimited negative cycle
+    cdef object told               # counters of the kernel for whole networks
     cdef int way                   # the algorithm that answers
-    cdef object sofar              # the outcome of a kernel for whole networks that was late with a flow, else None
-    cdef int halted                # the last solve was late: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
-    cdef int64_t wasted            # work of a simplex that was given up in this solve
+    cdef object sofar              # outcome of a kernel for whole networks that was late with a flow, else None
+    cdef int halted                # state after a late solve: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
+    cdef int64_t wasted            # work of a simplex that was given up in this solve, in ns
     cdef bint probed               # repair from scratch has been tried in this solve,
-    cdef int64_t aside             # and took so much of `repaired`
-    cdef bint bounded              # this solve is warm and may take no longer than a cold one, of which is known what it takes
+    cdef int64_t aside             # and took this time, in ns, which `repaired` leaves out
+    cdef bint bounded              # this solve is warm and may take no longer than a cold one, whose time is known
     cdef bint jammed               # the last solve was late while the simplex would have been faster
     # -- the simplex's last basis -----------------------------------------------------------------------------
     cdef object basis              # a `_ns.Simplex`, None without one
-    cdef bint based                # there is one
-    cdef int32_t[::1] news         # what has changed since: arc ids, ~v for the supply of v; repeated, too
+    cdef bint based                # there is a basis
+    cdef int32_t[::1] news         # changes since the basis was made: arc ids, ~v for the supply of v; with repetitions
     cdef int32_t nnews
-    cdef int64_t[::1] known        # the supplies that it knows
+    cdef int64_t[::1] known        # supplies of which the basis knows
     cdef int32_t[::1] astray       # arcs whose flow in the last solution may not be that of the basis, in astray[:nastray]
-    cdef int64_t compared          # flows that were compared with those of the basis the last time
+    cdef int64_t compared          # number of flows compared with those of the basis the last time
     cdef int32_t nastray           # -1: any may be
     cdef bint eccentric            # the simplex chose the potentials: `centre` before `repair`
     cdef bint alike                # flows are those of the basis
     cdef bint reshaped             # nodes or arcs came or went since the last solution
     # -- the choice of `auto` (`prefers_simplex`): by the size of a change, record[WAYS * size + .] -----------------
     cdef int64_t[::1] record
-    cdef int64_t since, until      # solves since the way that seemed worse was tried, and until it will be
-    cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis that has served and nothing came or went;
-    # with one that has, BEHIND if repair has answered since
-    cdef int64_t size              # of the change: nodes that may have an excess
-    cdef int64_t solves[2]         # cold and warm ones so far
-    cdef object pending            # what a signal handler raised
+    cdef int64_t since, until      # number of solves since the slower algorithm was tried, and until its next try
+    cdef int64_t regret            # ns by which repair was slower than the simplex, since there is no basis that has served and no node or arc came or went;
+    # with such a basis: BEHIND if repair has answered since, else 0
+    cdef int64_t size              # size of the change: number of nodes that may have an excess
+    cdef int64_t solves[2]         # number of cold and warm solves
+    cdef object pending            # exception of a signal handler, to be raised once (I) holds
     cdef bint loose                # (I) may be broken; room for restoring it has been made
-    cdef long busy                 # a call is under way
+    cdef long busy                 # 1 while a call is under way
     cdef int32_t[::1] none32       # of length 0: assigning them cannot fail
     cdef int64_t[::1] none64
 
@@ -478,7 +508,7 @@ cdef class Network:
         return 0
 
     cdef int grow_free(self, int64_t more) except -1:
-        """Make room for so many more free ids of arcs."""
+        """Make room for `more` further free ids of arcs."""
         cdef int64_t size = self.m - self.live_arcs + more
         cdef int32_t[::1] free
         if size > self.free.shape[0]:
@@ -498,7 +528,7 @@ cdef class Network:
         return 0
 
     cdef int grow_journal(self, int64_t arcs, int64_t nodes) except -1:
-        """Make room for so many more entries of arcs and of nodes."""
+        """Make room for further journal entries: `arcs` flows and `nodes` potentials."""
         cdef int64_t size
         cdef int32_t[::1] jarc = self.jarc, jnode = self.jnode
         cdef int64_t[::1] jflow = self.jflow, jpot = self.jpot
@@ -517,7 +547,7 @@ cdef class Network:
         return 0
 
     cdef int tidy_journal(self) except -1 nogil:
-        """Drop the entries of what was removed."""
+        """Drop the entries of removed arcs and nodes."""
         cdef int32_t i, kept = 0
         for i in range(self.njarc):
             if self.jarc[i] >= 0:
@@ -541,14 +571,14 @@ cdef class Network:
         return 0
 
     cdef inline int ready(self, int64_t arcs, int64_t nodes) except -1 nogil:
-        """Before a step of solving: room in the journals for the flows and potentials that it may move."""
+        """Make room in the journals for the flows and potentials that the next step of solving may move."""
         if self.solved and (self.njarc + arcs > self.jarc.shape[0] or self.njnode + nodes > self.jnode.shape[0]):
             with gil:
                 self.grow_journal(arcs, nodes)
         return 0
 
     cdef int ready_for_all(self) except -1:
-        """Make room for a step that may move everything, and for restoring (I) everywhere afterwards."""
+        """Make room for a step that may move all flows and potentials, and for restoring (I) everywhere afterwards."""
         cdef int32_t a
         cdef int64_t large = 0
         for a in range(self.m):
@@ -620,7 +650,7 @@ cdef class Network:
         return 0
 
     cdef int lay(self, int32_t v) noexcept nogil:
-        """Let v's block have the size for all half-arcs to come."""
+        """Enlarge v's block for all half-arcs about to be added."""
         cdef int32_t more = self.node[v].want
         self.node[v].want = 0
         return self.reserve(v, self.node[v].d[3] + (more if more > 0 else -more))
@@ -688,7 +718,7 @@ cdef class Network:
         return 0
 
     cdef int move(self, int32_t h, int64_t amount) noexcept nogil:
-        """Send `amount` along half-arc h; the excesses at its ends are the caller's."""
+        """Send `amount` along half-arc h; the caller books the excesses at its ends."""
         cdef int before = self.state(h), after
         cdef int32_t u = self.tail(h), v = self.head(h)
         self.note_flow(h >> 1)
@@ -764,7 +794,7 @@ cdef class Network:
     # == mutations ============================================================================================
 
     cdef int ready_to_tell(self, int64_t more) except -1:
-        """Room for so many pieces of news."""
+        """Make room for `more` entries in ``news``."""
         cdef int32_t[::1] news
         if self.based and self.nnews + more > self.news.shape[0]:
             news = _grown(self.news, max(self.nnews + more, 2 * self.nnews + 16))
@@ -784,7 +814,7 @@ cdef class Network:
         return 0
 
     cdef int reshape(self) except -1:
-        """Nodes or arcs come or go."""
+        """Note that nodes or arcs come or go; drop the basis."""
         self.reshaped, self.regret, self.jammed = True, 0, False
         return self.drop_basis()
 
@@ -813,7 +843,7 @@ cdef class Network:
         return 0
 
     cdef int check_bounds(self, const int64_t[::1] capacity, const int64_t[::1] lower) except -1:
-        """0 <= lower <= capacity; either may be of length 0."""
+        """Check that 0 <= lower <= capacity; either array may be of length 0."""
         cdef Py_ssize_t i
         for i in range(capacity.shape[0]):
             if capacity[i] < 0:
@@ -826,7 +856,7 @@ cdef class Network:
         return 0
 
     cdef int check_volume(self, const int64_t[::1] added, str name, const int64_t[::1] ids) except -1:
-        """Supplies and lower bounds together stay below 2**60, so that no sum of them overflows; those of `ids` are replaced, each once."""
+        """Keep the sum of supplies and lower bounds below 2**60, so that no sum of them overflows; those of `ids` are replaced, each once."""
         cdef int64_t volume = self.volume + _magnitude(added, name)
         if volume >= 2 * POT_MAX and ids.shape[0]:
             fs_allocate()
@@ -837,7 +867,7 @@ cdef class Network:
         return 0
 
     cdef int64_t check_cost(self, const int64_t[::1] cost, int64_t nodes) except -1:
-        """Keep (nodes + 1) * max |cost| below POT_MAX; return what `cost_bound` becomes."""
+        """Keep (nodes + 1) * max |cost| below POT_MAX; return the new `cost_bound`."""
         cdef int64_t exact = 0, bound = 0, most = (POT_MAX - 1) // (nodes + 1)
         cdef int32_t a
         cdef Py_ssize_t i, largest = -1
@@ -866,7 +896,7 @@ cdef class Network:
         return count
 
     cdef int ready_to_restore(self, int64_t arcs, int64_t nodes, int64_t halves) except -1:
-        """Before a mutation: room in the journals and in ``unsaturable``."""
+        """Make room in the journals and in ``unsaturable``, before a mutation."""
         if self.nunsaturable + halves > self.unsaturable.shape[0]:
             self.grow_unsaturable(halves)
         if self.solved:
@@ -883,7 +913,7 @@ cdef class Network:
         return out
 
     cdef int more_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
-        """Add nodes; `ids` gets theirs."""
+        """Add nodes; write their ids to `ids`."""
         cdef Py_ssize_t i, k = supply.shape[0]
         cdef int32_t v
         cdef int64_t bound
@@ -916,7 +946,7 @@ cdef class Network:
 
     def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                  const int64_t[::1] cost, const int64_t[::1] lower, /):
-        """Arrays of one length; `lower` may be of length 0 for all 0."""
+        """Check arrays of one length; `lower` may be of length 0 for all 0."""
         out = _empty(tail.shape[0], np.int64)
         self.take()
         try:
@@ -926,7 +956,7 @@ cdef class Network:
         return out
 
     cdef int64_t expect(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
-        """Count in `want`, by node, the half-arcs to come; return the room that the blocks may take in the arena."""
+        """Count in `want`, by node, the half-arcs about to be added; return the arena room that their blocks may take."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int64_t room = 0
         for i in range(k):
@@ -939,7 +969,7 @@ cdef class Network:
         return room
 
     cdef int64_t expect_all(self, const int64_t[::1] tail, const int64_t[::1] head, int32_t[::1] want) except -1:
-        """As `expect`, for so many arcs that they reach most nodes: by node in `want`."""
+        """Do the same as `expect` for arcs that reach most nodes, with the counts by node in the array `want`."""
         cdef Py_ssize_t i
         cdef int64_t room = 0
         cdef int32_t degree
@@ -955,7 +985,7 @@ cdef class Network:
         return room
 
     cdef inline int64_t block_of(self, int32_t v) except -1 nogil:
-        """The size of the new block that v needs for what it expects; 0 the second time."""
+        """Size of the new block that v needs for the half-arcs about to be added; 0 on the second call."""
         cdef int32_t more = self.node[v].want
         if more <= 0:
             return 0
@@ -965,12 +995,12 @@ cdef class Network:
 
     cdef int more_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                        const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
-        """Add arcs; `ids` gets theirs."""
+        """Add arcs; write their ids to `ids`."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
         cdef int64_t cap, lo, bound, huge = 0, left = self.m - self.live_arcs
         cdef int32_t[::1] want
-        cdef bint bulk = k > 1000 and k > self.n // 8       # then the blocks are laid out in the order of the nodes
+        cdef bint bulk = k > 1000 and k > self.n // 8       # true: lay the blocks out in the order of the nodes
         self.check_nodes(tail, "tail")
         self.check_nodes(head, "head")
         self.check_bounds(capacity, lower)
@@ -984,7 +1014,7 @@ cdef class Network:
             want = _zeros(self.n, np.int32)
         try:
             self.grow_half(self.top + (self.expect_all(tail, head, want) if bulk else self.expect(tail, head)))
-            self.grow_arcs(max(self.m, self.live_arcs + k), lower.shape[0] > 0)     # the last, as lower bounds can be seen in `dump`
+            self.grow_arcs(max(self.m, self.live_arcs + k), lower.shape[0] > 0)     # last, as `dump` shows whether there are lower bounds
         except BaseException:
             for i in range(0 if bulk else k):
                 self.node[tail[i]].want = self.node[head[i]].want = 0
@@ -1027,7 +1057,7 @@ cdef class Network:
         """Set the lower bound of arc a; flow below it is raised to it."""
         cdef int64_t flow = self.flow_of(a), old = self.low[a]
         if flow < lower:
-            self.push(2 * a, lower - flow)      # may borrow from nothing but capacity: lower <= capacity
+            self.push(2 * a, lower - flow)      # flow comes from the capacity, as lower <= capacity
             flow = lower
         self.low[a] = lower
         self.resize(2 * a + 1, flow - lower)
@@ -1035,7 +1065,7 @@ cdef class Network:
         return 0
 
     cdef int drop_arc(self, int32_t h, int32_t u, Half rec) except -1:
-        """Remove the arc of half-arc h, which stood at u as `rec`, and no longer stands there."""
+        """Remove the arc of half-arc h; its record `rec` has already left the block of u."""
         cdef int32_t a = h >> 1
         cdef int64_t flow = self.flow_of(a)
         if flow:
@@ -1081,7 +1111,7 @@ cdef class Network:
         return 0
 
     cdef int fetch_gone(self, const int64_t *nodes, Py_ssize_t k, Py_ssize_t i) noexcept nogil:
-        """Fetch what removing the nodes after the i-th reads, each address when that at which it stands has come: it is a chain of cache misses otherwise."""
+        """Prefetch the memory that removing the nodes after the i-th reads, one address of the chain in each step; else each read is a cache miss."""
         cdef int step
         cdef int32_t v, w, h, at
         cdef Py_ssize_t j
@@ -1108,7 +1138,7 @@ cdef class Network:
         return 0
 
     cdef int fetch_room(self, const int64_t *head, const int64_t *ids, Py_ssize_t k) noexcept nogil:
-        """Fetch what adding k arcs writes."""
+        """Prefetch the memory that adding k arcs writes."""
         cdef Py_ssize_t j
         cdef int32_t v
         for j in range(k):
@@ -1120,11 +1150,11 @@ cdef class Network:
         return 0
 
     cdef inline int32_t due(self, int32_t i, int sign) noexcept nogil:
-        """The node active[i] if there is something to be sent from it, else -1."""
+        """The node active[i] if it has an excess of this sign, else -1."""
         return self.active[i] if i < self.nactive and self.exc[self.active[i]] * sign > 0 else -1
 
     cdef int fetch_turn(self, int32_t i, int sign) noexcept nogil:
-        """Fetch what the walks from active[i:] read first, each address when that at which it stands has come."""
+        """Prefetch the memory that the walks from active[i:] read first, one address of the chain in each step."""
         cdef int32_t v, at
         if i + 4 * AHEAD < self.nactive:
             v = self.active[i + 4 * AHEAD]
@@ -1143,7 +1173,7 @@ cdef class Network:
         return 0
 
     cdef int fetch_arcs(self, const int64_t *arcs, Py_ssize_t k) noexcept nogil:
-        """Fetch the halves of k arcs, and then their ends."""
+        """Prefetch the half-arcs of k arcs, and then their ends."""
         cdef Py_ssize_t j
         cdef int32_t p, q
         for j in range(k):
@@ -1186,7 +1216,7 @@ cdef class Network:
             v = <int32_t>nodes[i]
             for k in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
                 rec = self.half[k]
-                if self.pos[rec.code] < 0:      # a loop is here twice
+                if self.pos[rec.code] < 0:      # a loop appears twice here
                     continue
                 if rec.head == v:
                     self.pos[rec.code ^ 1] = -1
@@ -1315,26 +1345,26 @@ cdef class Network:
     # == solving ==============================================================================================
 
     cdef int poll(self) except -1 nogil:
-        """Called about every few milliseconds of work: let Ctrl-C in, look at the clock."""
+        """Run pending signal handlers and check the clock; called every few milliseconds of work."""
         self.fuel = self.stint
         with gil:
             try:
                 fs_look()
             except BaseException as error:
-                self.pending = error    # (I) is to be restored first
+                self.pending = error    # raised after (I) is restored
                 return INTERRUPTED
             if self.deadline and self.late(time.monotonic()):
                 return LATE
         return OK
 
     cdef bint late(self, double now) except -1 nogil:
-        """True if what is left of the time is needed for completing the flow.
+        """True if the remaining time is needed for completing the flow.
 
-        That takes an excess what repair has taken for one, on average.
+        An excess takes `complete` about the mean time of repair for one.
         """
         if self.loose:
             return now >= self.grace
-        if not self.first:      # an average over the start says nothing
+        if not self.first:      # an average over the start is unreliable
             self.first, self.seen = now, self.scans()
             return 2 * now >= self.begun + self.deadline
         return now + self.spent(now) * (<double>(self.nactive - self.turn) / (self.turn + 1) + FINISH) >= self.deadline
@@ -1343,12 +1373,12 @@ cdef class Network:
         return self.count[WALK_SCANS] + self.count[SEARCH_SCANS]
 
     cdef double spent(self, double now) noexcept nogil:
-        """Seconds that all scans would have taken at the pace of those since the first look: before it, memory is touched for the first time."""
+        """Estimated seconds of all scans, at the rate since the first check of the clock: before it, memory is touched for the first time."""
         cdef int64_t scans = self.scans()
         return (now - self.first) * scans / (scans - self.seen) if scans > self.seen and self.first else now - self.begun
 
     cdef int spend(self, int counter, int64_t scans) except -1 nogil:
-        """Account for scanned half-arcs; anything but OK ends the solve."""
+        """Count scanned half-arcs; any status but OK ends the solve."""
         self.count[counter] += scans
         self.fuel -= scans
         self.allowance -= scans
@@ -1359,7 +1389,7 @@ cdef class Network:
     cdef int settle_hub(self) except -1 nogil:
         """Choose as hub the node that takes (or sends) at least half of all flow, if there is one.
 
-        Looks at all nodes only when the network has doubled or halved since the last look, so rarely.
+        All nodes are scanned only when the network has doubled or halved since the last choice.
         """
         cdef int32_t v, best = -1
         cdef int64_t size = self.live_nodes + 1
@@ -1379,7 +1409,7 @@ cdef class Network:
         return 0
 
     cdef int next_stamp(self) except -1 nogil:
-        """A value that no mark and no label has."""
+        """Advance `stamp` to a value that no mark and no label has."""
         cdef int32_t v
         if self.stamp == 2147483647:
             for v in range(self.n):
@@ -1426,7 +1456,7 @@ cdef class Network:
         return OK
 
     cdef inline int ways(self, int32_t v, int sign, int32_t *lo, int32_t *hi) noexcept nogil:
-        """The half-arcs of v, from lo to before hi, by which flow can leave it (sign 1) or by whose mates it can arrive (sign -1)."""
+        """Write the range of v's half-arcs, from lo to before hi, by which flow can leave it (sign 1) or by whose mates flow can arrive (sign -1)."""
         if sign > 0:
             lo[0] = self.node[v].first
             hi[0] = lo[0] + self.node[v].d[1]
@@ -1440,10 +1470,10 @@ cdef class Network:
         return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
 
     cdef int walk(self, int32_t s, int sign, int64_t eps, int64_t budget) except -1 nogil:
-        """Grow a path of admissible half-arcs from s, relabelling at dead ends, and push along it.
+        """Grow a path of admissible half-arcs from s, relabelling at dead ends, and augment along it (augment-relabel).
 
         Admissible are rc < 0, and rc = 0 at eps = 0; a relabelled node's best half-arc gets rc = -eps.  At eps = 0 admissible half-arcs may
-        form cycles, so a node on the path, or one that ended it without being relabelled, is marked and not entered again.
+        form cycles, so a node on the path, or a dead end that was not relabelled, is marked and not entered again.
         """
         cdef int32_t tip = s, depth = 0, i, lo, hi, v, onward, scan, nearest
         cdef int status
@@ -1489,7 +1519,7 @@ cdef class Network:
                     tip = v
                     self.mark[tip] = self.stamp
             else:
-                if best == FAR and depth:       # nothing leaves it: price it out
+                if best == FAR and depth:       # no residual arc leaves the tip: raise its price beyond use
                     best = self.cost_bound + 1
                 if best > most and best < FAR:
                     if not -POT_MAX < p - (best + eps) * sign < POT_MAX:
@@ -1509,7 +1539,7 @@ cdef class Network:
         return HANDOVER if status == OK and self.exc[s] else status
 
     cdef int augment_walk(self, int32_t *tip, int32_t *depth, int32_t s, int sign) except -1 nogil:
-        """Push along order[0..depth]; the path shrinks to what comes before the first half-arc that this saturates."""
+        """Augment along order[0..depth]; cut the path before the first half-arc that becomes saturated."""
         cdef int32_t length = depth[0] + 1, i, h, t
         cdef int64_t amount = mag(self.exc[s])
         self.ready(length, 0)
@@ -1542,7 +1572,7 @@ cdef class Network:
         return 0
 
     cdef inline int link(self, int side, int32_t v, int64_t dist) except -1 nogil:
-        """Put v in the bucket for `dist`."""
+        """Insert v into the bucket of `dist`."""
         cdef int b = 0
         cdef Label *x = &self.label[2 * v + side]
         cdef Heap *q = &self.heap[side]
@@ -1573,7 +1603,7 @@ cdef class Network:
         return 0
 
     cdef int64_t nearest(self, int side) except? -1 nogil:
-        """The smallest key, brought into bucket 0; FAR if the heap is empty."""
+        """Smallest key, redistributed into bucket 0; FAR if the heap is empty."""
         cdef Heap *q = &self.heap[side]
         cdef int b
         cdef int32_t v, after
@@ -1597,7 +1627,7 @@ cdef class Network:
         return least
 
     cdef inline int enter(self, int side, int32_t v, int64_t dist, int32_t par) except -1 nogil:
-        """Label v with `dist` if that is new or better."""
+        """Label v with `dist` if it has no label or a larger one."""
         cdef Label *x = &self.label[2 * v + side]
         if x.stamp == self.stamp:
             if dist >= x.dist:
@@ -1613,12 +1643,11 @@ cdef class Network:
     cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil:
         """Augment once along a shortest path on reduced costs from s to an end (or to `goal`, if it is >= 0).
 
-        Side 0 searches from s; after ``budget`` scanned half-arcs, and as many as the hub has, side 1 searches from all ends as well (never for a
-        `goal`).  With
-        F and B radii within which all nodes of a side are settled, and F + B = the path's length D, moving potentials by F - dist and B - dist keeps (I) and
-        makes the path's reduced costs 0.  A label is worth keeping only below the best meeting value so far, and *only* this prunes:
-        pruning with the other side's radius would leave nodes inside F or B unlabelled, and break (I).
-        With a `limit`, a path of that length or more is not wanted: the potentials move as if it had it.
+        Side 0 is a Dijkstra search from s.  After ``budget`` scanned half-arcs, plus the number of the hub's, side 1 searches from all ends as well (never for a `goal`).
+        F and B are radii within which all nodes of a side are settled.  With F + B = the path's length D, moving potentials by F - dist and B - dist keeps (I) and
+        makes the path's reduced costs 0.  A label is worth keeping only below the best meeting value so far, and *only* this prunes: pruning with the other side's radius
+        would leave nodes inside F or B unlabelled, and violate (I).
+        With a `limit`, a path of that length or more is not taken: the potentials move as if it had that length.
         """
         cdef int64_t length = limit, d, rc, radius, other, scanned = 0, enough = self.budget
         cdef int64_t top[2]
@@ -1667,7 +1696,7 @@ cdef class Network:
                 rc = self.half[i].cost + self.pot[v] - self.pot[w]
                 if way < 0:
                     rc = -rc
-                if rc < 0 or rc + d >= length:     # rc < 0: it is in ``unsaturable``, and gets its turn
+                if rc < 0 or rc + d >= length:     # rc < 0: the half-arc is in ``unsaturable``, and is handled there
                     continue
                 rc += d
                 far = &self.label[2 * w + 1 - side]
@@ -1708,7 +1737,7 @@ cdef class Network:
                     return self.put_back(settled[0], i, radius, other, sign)
                 self.set_pot(v, self.pot[v] + sign * (other - self.label[2 * v + 1].dist))
         if meet < 0:
-            return HANDOVER        # nothing nearer than the limit
+            return HANDOVER        # no end is nearer than the limit
         return self.augment_search(s, meet, sign, goal, sides)
 
     cdef int put_back(self, int32_t near, int32_t far, int64_t radius, int64_t other, int sign) except -1 nogil:
@@ -1725,7 +1754,7 @@ cdef class Network:
         return RANGE
 
     cdef int trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil:
-        """Write the half-arcs of the path found, in the direction in which flow takes them, to `order`; return their number."""
+        """Write the half-arcs of the path found, in the direction of the flow, to `order`; return their number."""
         cdef int32_t v = meet, h, length = 0
         while v != s:
             h = self.label[2 * v].par
@@ -1742,7 +1771,7 @@ cdef class Network:
         return length
 
     cdef int augment_search(self, int32_t s, int32_t meet, int sign, int32_t goal, int sides) except -1 nogil:
-        """Push along the path found; to a `goal` it is only written to `order`, and `stuck` gets its length."""
+        """Augment along the path found; a path to a `goal` is only written to `order`, and `stuck` gets its length."""
         cdef int32_t end = meet
         cdef int32_t length = self.trace(s, meet, sign, sides, &end), i
         cdef int64_t amount = mag(self.exc[s])
@@ -1799,7 +1828,7 @@ cdef class Network:
         return h & 1 == 0 and self.res[h] + self.flow_of(h >> 1) >= CINF
 
     cdef int reach(self, int32_t s, int sign) except -1 nogil:
-        """Mark the nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1)."""
+        """Mark by BFS the nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1)."""
         cdef int32_t i, lo, hi, v, w, taken = 0, found = 1
         self.next_stamp()
         self.order[0] = s
@@ -1816,7 +1845,7 @@ cdef class Network:
                     found += 1
         return 0
 
-    # -- from nothing ----------------------------------------------------------------------------------------------
+    # -- solves from scratch --------------------------------------------------------------------------------------
 
     cdef int saturate_all(self) except -1 nogil:
         """Saturate every residual half-arc of negative reduced cost, so that (I) holds; room has been made by `ready_for_all`."""
@@ -1828,7 +1857,7 @@ cdef class Network:
                 h = self.half[i].code
                 if self.half[i].cost + self.pot[v] - self.pot[self.half[i].head] < 0:
                     if self.res[h] < BIG:
-                        self.push(h, self.res[h])       # another half-arc takes place i
+                        self.push(h, self.res[h])       # another half-arc moves to place i
                         continue
                     self.restore_optimality(h)
                 i += 1
@@ -1836,7 +1865,7 @@ cdef class Network:
         return 0
 
     cdef int start_anew(self) except -1:
-        """Forget flow and potentials; the last solution stays."""
+        """Reset flow and potentials; the last solution stays."""
         cdef int32_t v, a
         cdef int64_t low
         self.ready_for_all()
@@ -1860,7 +1889,7 @@ cdef class Network:
         return self.saturate_all()
 
     cdef bint uneven(self) except -1 nogil:
-        """True if there is any excess; without one the flow is optimal, by (I)."""
+        """True if any node has an excess; a flow without one is optimal, by (I)."""
         cdef int32_t i
         for i in range(self.nactive):
             if self.exc[self.active[i]]:
@@ -1868,14 +1897,14 @@ cdef class Network:
         self.clear_active()
         return False
 
-    # -- the choice of `auto`: what both ways took lately, for changes of the same size ---------------------------------
+    # -- the choice of `auto`: recent times of repair and the simplex, for changes of the same size --------------------
 
     cdef int64_t* recorded(self) except NULL nogil:
-        """What is known of changes as large as this one."""
+        """Recorded times for changes of this size."""
         return &self.record[WAYS * (fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0)]
 
     cdef double expected(self, int way) except -1 nogil:
-        """What a way will take, by what it took for the change that is nearest in size; if that is unknown, 0 for repair and two looks at all for the simplex."""
+        """Estimated time of an algorithm, from the recorded change nearest in size; by default 0 for repair and two passes over the network for the simplex."""
         cdef int bits = fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0, i, side, at
         for i in range(SIZES):
             for side in range(2):
@@ -1885,10 +1914,10 @@ cdef class Network:
         return 0 if way == BY_REPAIR else 2 * SLOT_NS * <double>self.live_arcs + NODE_NS * self.live_nodes
 
     cdef bint prefers_simplex(self) except -1 nogil:
-        """True if the simplex is likely to be faster.  Without a basis it is where making one would have paid already.
+        """True if the simplex is likely to be faster.  Without a basis: if making one would already have paid.
 
-        The way that was worse is tried again from time to time, each time after twice as many solves; repair, which may be given up
-        again, the later the worse it was.
+        The slower algorithm is tried again from time to time, after an interval that doubles each time.  Repair, which may be given up
+        again, waits in proportion to its slowness.
         """
         cdef double simplex, repair
         if not self.size:
@@ -1901,17 +1930,17 @@ cdef class Network:
         self.since += 1
         if not repair or self.since < self.until * min(max(repair / simplex, 1), PUT_OFF):
             return simplex < repair
-        if simplex < repair or not self.regret:     # a basis that is behind catches up first: what the simplex takes shows in the solve after that
+        if simplex < repair or not self.regret:     # a basis that is behind catches up first: the solve after that shows the simplex's time
             self.since, self.until = 0, min(2 * self.until, TRY_LAST)
         return simplex >= repair
 
     cdef int learn(self, int way, int64_t work) except -1 nogil:
-        """A quarter of what is known of a way is what it took the last time."""
+        """Update the time of an algorithm: an exponential moving average with weight 1/4 for the latest solve."""
         cdef int64_t *known = self.recorded()
         cdef bint better = known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size
         if known[way]:
             known[way] = (3 * known[way] + work) // 4 + 1
-        else:               # of the simplex, one solve says little
+        else:               # one solve says little about the simplex
             known[way] = (<int64_t>self.expected(way) + work) // 2 + 1 if way == BY_SIMPLEX else work + 1
         if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
             self.since, self.until = 0, TRY_FIRST
@@ -1923,7 +1952,7 @@ cdef class Network:
         if not self.size:
             return 0
         each = work // self.size
-        if spent:           # it takes more than that; in near ties it would else be tried, and given up, again and again
+        if spent:           # a lower bound on its time; without the penalty, near ties would be tried and given up again and again
             each = max(GIVEN_UP * each, 3 * self.recorded()[BY_REPAIR])
             work *= 2
         self.learn(BY_REPAIR, min(each, RECORD_MAX))
@@ -1932,12 +1961,12 @@ cdef class Network:
         return 0
 
     cdef int64_t repaired(self) noexcept nogil:
-        """What repair has taken in this solve, in about ns."""
+        """Time of repair in this solve, in about ns."""
         return (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
                 + AUGMENT_NS * self.count[AUGMENTATIONS] + PUSH_NS * self.count[PUSHES] - self.aside)
 
     cdef double cold(self, int at) except -1 nogil:
-        """What a cold solve of the network is likely to take, by the last one; more than anything if there was none."""
+        """Estimated time of a cold solve of the network, from the last one; RECORD_MAX if there was none."""
         if not self.record[at]:
             return RECORD_MAX
         return <double>self.record[at] * (self.live_arcs + 1000) / (self.record[at + 1] + 1000)
@@ -1949,7 +1978,7 @@ cdef class Network:
         return 0
 
     cdef bint hopes(self, int way, double cold) except -1 nogil:
-        """False if a way has lately taken longer than a cold solve, for changes of this size; it is tried again some solves later."""
+        """False if an algorithm has lately taken longer than a cold solve, for changes of this size; the record decays, so it is tried again some solves later."""
         cdef int64_t *known = self.recorded() + way
         if known[0] * (<double>self.size if way == BY_REPAIR else 1) <= cold:
             return True
@@ -1957,9 +1986,9 @@ cdef class Network:
         return False
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
-        """Solve by repair as far as that is likely to be the fastest way.
+        """Solve by repair while that is likely to be the fastest algorithm.
 
-        SPENT if a kernel for whole networks is to take over, AGAIN if all is to be done from scratch, PROBE if that is to be tried.
+        SPENT if a kernel for whole networks is to take over, AGAIN for a solve from scratch, PROBE if repair from scratch is to be tried.
         """
         cdef int status
         cdef double simplex, cold = self.cold(SCALED if algorithm == SCALING else COLD)
@@ -1972,7 +2001,7 @@ cdef class Network:
             return AGAIN
         if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes:
             if not (self.based and self.regret <= BEHIND and self.hopes(BY_SIMPLEX, cold)):
-                return AGAIN        # the change is no smaller than the whole
+                return AGAIN        # the change is as large as the network
         if self.needs_probe(min(self.expected(BY_REPAIR), self.expected(BY_SIMPLEX))):
             return PROBE
         if algorithm == AUTO and self.prefers_simplex():
@@ -1984,7 +2013,7 @@ cdef class Network:
             return SPENT if self.uneven() else OK
         if self.bounded and self.size and not self.hopes(BY_REPAIR, cold):
             return SPENT
-        if self.reshaped and (self.eccentric or warm and 2 * self.size > self.live_nodes):      # the latter: most of a cluster has been filled
+        if self.reshaped and (self.eccentric or warm and 2 * self.size > self.live_nodes):      # the second case: most of a cluster has been filled
             status = self.centre()
             if status != OK:
                 return status
@@ -1994,7 +2023,7 @@ cdef class Network:
             self.allowance = SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM
             self.allowance = FAR if self.bounded and self.reshaped else self.allowance * (<int64_t>self.live_arcs + 1000)
             simplex = self.expected(BY_SIMPLEX)
-            if self.based and self.regret <= BEHIND:         # giving up costs half of what it leads to
+            if self.based and self.regret <= BEHIND:         # repair may take half the time of the simplex that follows it
                 self.allowance = <int64_t>min(simplex / (2 * WALK_NS), SCANS_RESHAPED * (<double>self.live_arcs + 1000))
         if self.patience >= 0 and algorithm != REPAIR:
             self.allowance = self.patience
@@ -2010,11 +2039,11 @@ cdef class Network:
         return self.recentre(warm, status)
 
     cdef bint needs_probe(self, double work) except -1 nogil:
-        """True if repair from scratch is to be tried for a change that takes so much."""
+        """True if repair from scratch is to be tried for a change of this estimated time."""
         return self.bounded and not self.probed and not self.deadline and work > WASTE * self.cold(COLD_REPAIR)
 
     cdef int repair_within(self, double cold) except -1 nogil:
-        """Repair a change; SPENT as soon as what is left, at the pace of what was settled last, is likely to take it beyond a part of a cold solve."""
+        """Repair a change; SPENT once the remaining excesses, at the latest rate, are likely to take it beyond the fraction WORTH of a cold solve."""
         cdef int64_t most = self.allowance, left = self.count_uneven(), before, work = self.repaired(), last
         cdef int64_t probe = FAR if self.probed or not self.bounded else <int64_t>(WASTE * self.cold(COLD_REPAIR) / (4 * WALK_NS)) + 1000
         cdef int64_t part = min(<int64_t>(2 * SLICE * cold / WALK_NS) + 100, probe)
@@ -2033,9 +2062,9 @@ cdef class Network:
             part = min(<int64_t>(SLICE * cold / WALK_NS) + 100, probe)
 
     cdef int recentre(self, bint warm, int status) except -1 nogil:
-        """After a repair: put distances to the hub in place of the potentials if that has lately made repair so much faster.
+        """Replace the potentials after a repair by distances to the hub, if that has lately made repair faster by more than its cost.
 
-        Both ways are measured where they were taken.  Where only one is known the other is tried once repair has become expensive.
+        Each kind is measured where it was used.  Where only one is known the other is tried once repair has become expensive.
         """
         cdef int64_t price = CENTRE_NS * <int64_t>self.live_arcs, work = self.repaired(), each
         cdef int64_t *astray = &self.record[ASTRAY]
@@ -2046,7 +2075,7 @@ cdef class Network:
         each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
         if self.record[IS_CENTRED]:
             centred[0] = each
-            if 2 * self.size > self.live_nodes:     # as in `run`: what repair leaves of a cluster that has just been filled is likely to be as bad as what was there
+            if 2 * self.size > self.live_nodes:     # as in `run`: the potentials that repair leaves in a cluster just filled are likely to be as bad as those before
                 astray[0] = max(astray[0], ASTRAY_FIRST * each)
             astray[0] -= astray[0] >> 8
         else:
@@ -2060,9 +2089,9 @@ cdef class Network:
         return self.centre() if pays and status == OK else status
 
     cdef int pace(self) except -1 nogil:
-        """Repair from nothing; SPENT as soon as it falls behind: after i scans for each arc less than i in `PACE` of the excesses and deficits are settled.
+        """Repair from scratch; SPENT once it falls behind: less than i / `PACE` of the excesses and deficits are settled after i scans for each arc.
 
-        What is left of a congested network takes longer than what was settled, so there is no use in waiting for more of it.
+        The remaining excesses of a congested network take longer than those settled, so there is no use in waiting for more of them.
         """
         cdef int64_t nodes = self.count_uneven(), part = self.live_arcs + 1000
         cdef int i, status = SPENT
@@ -2076,7 +2105,7 @@ cdef class Network:
         return self.repair()
 
     cdef int64_t count_uneven(self) except -1 nogil:
-        """Nodes of excess and in want, without the hub."""
+        """Number of nodes with an excess or a deficit, without the hub."""
         cdef int32_t i
         cdef int64_t count = 0
         for i in range(self.nactive):
@@ -2126,13 +2155,13 @@ cdef class Network:
             answer = self.conclude(late, warm, start)
             self.stopped = self.stopped - time.monotonic() if late else 0
             return answer
-        except BaseException:       # the one way out of every failure
+        except BaseException:       # the only way out of every failure
             if self.loose:
                 self.saturate_all()
             raise
 
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
-        """Look for an optimum; or, when it is `late`, for any flow."""
+        """Find an optimum, or any feasible flow if it is `late`."""
         cdef int status
         self.alike = self.bounded = self.probed = False
         self.wasted = self.aside = 0
@@ -2167,9 +2196,9 @@ cdef class Network:
         return status
 
     cdef int probe(self) except -1:
-        """Try repair from scratch for as long as its pace lasts; SPENT, with flow and potentials as before, if it falls behind.
+        """Try repair from scratch while its pace lasts; SPENT, with flow and potentials as before, if it falls behind.
 
-        What a change costs says little of what the network costs: a planar one whose supplies are all new may be solved in a pass from scratch.
+        The time of a change says little about that of a cold solve: a planar network whose supplies are all new may be solved in a pass from scratch.
         """
         cdef int64_t before, size = self.size, hub_seen = self.hub_seen, delta
         cdef int64_t[::1] res, pot, exc
@@ -2210,7 +2239,7 @@ cdef class Network:
         return SPENT
 
     cdef int hand_over(self, bint anew) except -1:
-        """Repair of a change was given up: let the simplex go on from what is known, within what is left to waste, and else solve from scratch."""
+        """Solve after repair of a change was given up: by the simplex from the present state, within the time left to waste, else from scratch."""
         cdef int status = AGAIN
         cdef double cold = self.cold(COLD), known = <double>self.recorded()[BY_SIMPLEX], rest = WASTE * cold - self.repaired() - self.aside
         if self.hopeless():
@@ -2220,7 +2249,7 @@ cdef class Network:
             return self.solve_anew()
         if self.based and self.regret <= BEHIND and known and known < WORTH * cold:
             rest = max(rest, known + known / 4)
-        elif 8 * self.size < self.live_nodes:       # a basis that is made for small changes serves the next ones, too
+        elif 8 * self.size < self.live_nodes:       # a basis made for small changes serves the next ones, too
             rest = max(rest, WORTH * cold)
         if rest > 0 and self.hopes(BY_SIMPLEX, cold):
             status = self.simplex(True, True, <int64_t>rest)
@@ -2231,7 +2260,7 @@ cdef class Network:
         return status
 
     cdef int solve_anew(self) except -1:
-        """Solve from scratch, as a network that is new, by the way that served the last time: all that may have become easier is tried by repair first."""
+        """Solve from scratch, as a new network, by the algorithm that answered the last time; repair goes first where the network may have become easier."""
         cdef int status = SPENT
         self.drop_basis()
         if not self.deadline and (self.record[COLD_WAY] == REPAIR or 4 * self.size > self.live_nodes or 8 * np.count_nonzero(self.supplies()) < 7 * self.record[COLD_SIZE]):
@@ -2239,11 +2268,11 @@ cdef class Network:
         return self.simplex(False, False, -1) if status == SPENT else status
 
     cdef int repair_anew(self) except -1:
-        """Forget flow and potentials and repair for as long as the pace lasts; SPENT if it falls behind."""
+        """Reset flow and potentials and repair while the pace lasts; SPENT if it falls behind."""
         cdef int64_t before = self.repaired()
         cdef int status
         self.start_anew()
-        self.size, self.hub_seen, self.way = self.nactive, 0, REPAIR     # the hub may be another node by now
+        self.size, self.hub_seen, self.way = self.nactive, 0, REPAIR     # another node may be the hub by now
         with nogil:
             status = self.cancel_unsaturable()
             if status == OK:
@@ -2253,7 +2282,7 @@ cdef class Network:
         return status
 
     cdef bint hopeless(self) except -1:
-        """True if the time that is left is too short for a new start of the simplex, by the speed of repair."""
+        """True if the remaining time is too short for a new start of the simplex, judged by the speed of repair."""
         cdef int64_t scans = self.scans(), start = SIMPLEX_SCANS
         cdef double now = time.monotonic(), rescue = self.rescue(now)
         if rescue >= 0:
@@ -2266,18 +2295,18 @@ cdef class Network:
         return max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
 
     cdef double rescue(self, double now) except? -2:
-        """How long `complete` and `conclude` are likely to take: by what they took the last time, or by what repair has taken; negative if that is unknown."""
+        """Estimated seconds of `complete` and `conclude`, from the last time or from repair's time so far; negative if unknown."""
         cdef int64_t scans = self.scans(), left = self.count_uneven(), done = self.nactive - left
         if self.nunsaturable or not self.deadline:
             return -1
         if self.stopped < 0:
             return -self.stopped
-        if not scans or done < left:        # what is done says too little
+        if not scans or done < left:        # too few excesses are settled for an estimate
             return -1
         return self.spent(now) * (HASTE * left / <double>done + ANSWER_SCANS * self.live_arcs / <double>scans)
 
     cdef bint worn(self, int status) except -1:
-        """True if the present flow and potentials are useless: out of range, or an unlimited arc is full and the answer rests on that."""
+        """True if the present flow and potentials are useless: out of range, or resting on an unlimited arc that is full."""
         cdef int32_t a
         cdef bint full = False
         if status == UNBOUNDED or status == LATE or status == INTERRUPTED:
@@ -2295,7 +2324,7 @@ cdef class Network:
         return False
 
     cdef object conclude(self, bint late, bint warm, double start):
-        """Let the present flow be the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats)."""
+        """Make the present flow the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats)."""
         cdef int32_t i, a, changed = 0, hasty = 0
         cdef int64_t gap_hi = 0
         cdef uint64_t gap_lo = 0
@@ -2303,8 +2332,8 @@ cdef class Network:
         cdef bint arcs_anew, nodes_anew
         cdef int32_t[::1] half, jarc, jnode
         cdef int64_t[::1] jflow, jpot
-        # 1. What may fail.
-        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can be among them
+        # 1. Steps that may fail.
+        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can differ
             a = self.jarc[i] if self.solved else i
             if a < 0 or self.pos[2 * a] < 0:
                 continue
@@ -2320,14 +2349,14 @@ cdef class Network:
         if self.solved:
             out.sort()
         if late:
-            hasty = self.find_bent(self.none32)  # `complete` has little regard to cost
+            hasty = self.find_bent(self.none32)  # `complete` pays little regard to cost
         if hasty:
             half = _zeros(hasty, np.int32)
             self.find_bent(half)
             for i in range(hasty):
                 fs_muladd(&gap_hi, &gap_lo, -self.reduced(half[i]), self.res[half[i]])
             self.grow_unsaturable(hasty)
-        # A large round need not be paid for with memory for ever.
+        # A large round must not hold its memory for ever.
         arcs_anew = self.jarc.shape[0] > 1024 and self.jarc.shape[0] > self.m // 8 or hasty > self.jarc.shape[0]
         if arcs_anew:
             jarc, jflow = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
@@ -2335,7 +2364,7 @@ cdef class Network:
         if nodes_anew:
             jnode, jpot = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
         answer = self.total_cost(), out, self.summary(self.told, number(gap_hi, gap_lo), warm, start)
-        # 2. What cannot.
+        # 2. Steps that cannot.
         for i in range(self.njarc if self.based and not self.alike else 0):
             a = self.jarc[i]
             if self.nastray >= 0 and a >= 0 and self.flow_of(a) != self.jflow[i]:
@@ -2360,7 +2389,7 @@ cdef class Network:
         return answer
 
     cdef int32_t find_bent(self, int32_t[::1] into) except -1 nogil:
-        """Count the residual half-arcs of negative reduced cost among those that have moved since the last solution; write them down if there is room."""
+        """Count the residual half-arcs of rc < 0 among those that moved since the last solution; write them to `into` as far as there is room."""
         cdef int32_t i, v, h, k = 0
         for i in range(2 * self.njarc if self.solved else 0):
             h = 2 * self.jarc[i >> 1] | i & 1
@@ -2377,7 +2406,7 @@ cdef class Network:
         return k
 
     cdef object report(self, bint warm, double start):
-        """Let the flow at which a kernel for whole networks was stopped be the last solution; as `conclude`.
+        """Make the flow at which a kernel for whole networks was stopped the last solution; as `conclude`.
 
         It is written to the journals alone: the present flow and potentials are those of repair, for which (I) holds.  The simplex goes on from its basis, cost
         scaling from this flow.
@@ -2392,7 +2421,7 @@ cdef class Network:
         cdef int64_t[::1] ids, jflow, jpot
         cdef int32_t[::1] jarc, jnode
         cdef int32_t a, v, changed = 0, arcs = 0, nodes = 0
-        # 1. What may fail.
+        # 1. Steps that may fail.
         for a in range(self.m):
             if self.pos[2 * a] >= 0:
                 old = self.flow_of(a)
@@ -2410,7 +2439,7 @@ cdef class Network:
                 ids[changed] = a
                 changed += 1
         answer = number(high, low), out, self.summary(told, told["gap"], warm, start)
-        # 2. What cannot.
+        # 2. Steps that cannot.
         self.clear_journal()
         arcs = nodes = 0
         for a in range(self.m):
@@ -2427,7 +2456,7 @@ cdef class Network:
         return answer
 
     cdef dict summary(self, dict told, gap, bint warm, double start):
-        """What a solve that ends now counted: here, and, as it `told`, in a kernel for whole networks."""
+        """Counters of a solve that ends now: its own, and those of the kernel for whole networks in `told`."""
         cdef dict stats = _NO_COUNTS.copy()
         cdef int i
         for i in range(COUNTERS):
@@ -2443,7 +2472,7 @@ cdef class Network:
         return stats
 
     cdef object gap(self, const int64_t[::1] flow):
-        """The sum of -rc * room over the residual half-arcs of a feasible flow, by the present potentials; None if a way without limit is too cheap."""
+        """Sum of -rc * room over the residual half-arcs of rc < 0 of a feasible flow, at the present potentials; None while an unlimited arc has rc < 0."""
         cdef int32_t v, i, a
         cdef int64_t rc, high = 0
         cdef uint64_t low = 0
@@ -2461,7 +2490,7 @@ cdef class Network:
         return number(high, low)
 
     cdef inline int64_t last_flow(self, int32_t a) except? -1 nogil:
-        """The flow of an arc in the last solution."""
+        """Flow of an arc in the last solution."""
         if not self.solved:
             return 0
         return self.flow_of(a) if self.alog[a] < 0 else self.jflow[self.alog[a]]
@@ -2478,11 +2507,11 @@ cdef class Network:
         return 0
 
     cdef int simplex(self, bint warm, bint kept, int64_t limit) except -1:
-        """Let the simplex solve the network, from its last basis if it has one, else with flow and potentials as they are if `warm`; take over its optimum.
+        """Solve the network by the simplex, from its last basis if there is one, else from the present flow and potentials if `warm`; take over its optimum.
 
-        The basis stays for next time.  It has been made for that if it is `kept`; else `ripe` would have to see to it.
+        The basis stays for the next solve.  A basis that is `kept` has been made for that; any other needs `ripen` first.
 
-        AGAIN once it has taken more than a `limit` that is not negative.  SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
+        AGAIN once its work exceeds a `limit` that is not negative.  SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
         cdef int64_t[::1] known
         cdef int32_t[::1] astray
@@ -2530,7 +2559,7 @@ cdef class Network:
         return self.centre() if self.reshaped or not kept else OK
 
     cdef int scaling(self) except -1:
-        """Solve the network by cost scaling, from nothing or from where it was stopped; take over its optimum.
+        """Solve the network by cost scaling, from scratch or from where it was stopped; take over its optimum.
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
@@ -2549,12 +2578,12 @@ cdef class Network:
             return LATE
         self.refuse(status, answer)
         self.take_over(answer, potential, None)
-        self.told, self.nastray, self.allowance = told, -1, FAR      # a basis that is kept has other flows
+        self.told, self.nastray, self.allowance = told, -1, FAR      # the flows of a kept basis differ from these
         self.record[SCALED], self.record[SCALED_ARCS] = SCALE_NS * <int64_t>told["scans"] + LOAD_NS * <int64_t>self.live_arcs, self.live_arcs
         return self.centre()
 
     cdef object so_far(self, flow, lower, capacity):
-        """The flow of the last solution, within the present bounds, and its potentials."""
+        """Flow of the last solution, within the present bounds, and its potentials."""
         cdef int64_t[::1] last = flow, pot
         cdef int32_t a, v
         potential = _zeros(self.n, np.int64)
@@ -2568,9 +2597,9 @@ cdef class Network:
         return np.clip(flow, lower if len(lower) else 0, capacity), potential
 
     cdef int64_t take_over(self, const int64_t[::1] flow, const int64_t[::1] pot, basis) except -1:
-        """Let flow and potentials be these, which are optimal; only flows that the journal, ``astray`` and the `basis` name can be others, if it is not None.
+        """Take over optimal flow and potentials; with a `basis`, only flows that the journal, ``astray`` and the basis name can differ.
 
-        Return how many flows were compared.  The arcs are taken in ascending order whether they are named or not, as their order in the adjacency comes from it.
+        Return the number of flows compared.  The arcs are taken in ascending order whether they are named or not, as their order in the adjacency comes from it.
         """
         cdef const int32_t[::1] arcs = self.none32
         cdef int32_t v, i, a, before = -1
@@ -2598,7 +2627,7 @@ cdef class Network:
         self.nastray, self.alike, self.halted, self.jammed = 0, True, 0, False
         if basis is not None:
             basis.told()
-        for i in range(self.nactive):       # all is even now
+        for i in range(self.nactive):       # no node has an excess now
             self.exc[self.active[i]] = 0
         self.overflown = False
         self.clear_active()
@@ -2632,14 +2661,14 @@ cdef class Network:
         return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], self.left(), rescue, self.halted == SIMPLEX, limit)
 
     cdef int ripe(self) except -1:
-        """Let a basis serve again that was not made for it: that of a first solve, or of one that was stopped."""
+        """Prepare a basis for reuse that was not made for it: that of a first solve, or of one that was stopped."""
         if not self.basis.reusable():
             fs_allocate()
-            self.basis.ripen(self.read_arcs(np.arange(self.m), F_CAPACITY))     # those of free ids are never looked at
+            self.basis.ripen(self.read_arcs(np.arange(self.m), F_CAPACITY))     # those of free ids are never read
         return 0
 
     cdef object supplies(self):
-        """By node id; 0 where an id is free."""
+        """Supplies by node id; 0 where an id is free."""
         fs_allocate()
         return np.where(self.living(), _whole(self.sup)[:self.n], 0)
 
@@ -2649,12 +2678,12 @@ cdef class Network:
         return _ns.Simplex(tail, head, capacity, cost, self.supplies(), lower, flow if warm else none, self.pot[:self.n] if warm else none, kept)
 
     cdef object columns(self):
-        """The network as the kernels for whole ones take it: tail, head, capacity, cost, flow, lower; arc ids that are free become arcs of capacity 0."""
+        """The network in the form of the kernels for whole ones: tail, head, capacity, cost, flow, lower; free arc ids become arcs of capacity 0."""
         cdef int32_t[::1] tail = _zeros(self.m, np.int32), head = _zeros(self.m, np.int32)
         cdef int64_t[::1] cost = _zeros(self.m, np.int64), flow = _zeros(self.m, np.int64), capacity = _zeros(self.m, np.int64)
         cdef int32_t v, i, a
         for v in range(self.n):
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):     # none if v is no node: d[3] < 0
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):     # no pass if the id is free: d[3] < 0
                 if self.half[i].code & 1 == 0:
                     a = self.half[i].code >> 1
                     tail[a], head[a], cost[a], flow[a] = v, self.half[i].head, self.half[i].cost, self.flow_of(a)
@@ -2662,7 +2691,7 @@ cdef class Network:
         return tail, head, capacity, cost, flow, _copy(self.low[:self.m]) if self.low.shape[0] else self.none64
 
     cdef int centre(self) except -1 nogil:
-        """Among the optimal potentials take those that measure the distance to the hub: from a corner of them `repair` starts badly."""
+        """Replace the potentials by optimal ones that measure the distance to the hub: from an extreme point of the optimal potentials `repair` starts badly."""
         cdef int32_t i, v, k
         cdef int64_t radius, before = self.count[SETTLED]
         cdef int status
@@ -2671,7 +2700,7 @@ cdef class Network:
         self.settle_hub()
         if self.hub < 0:
             return OK
-        status = self.search(self.hub, -1, self.n, FAR)      # of no goal: it comes to an end where nothing is left to settle
+        status = self.search(self.hub, -1, self.n, FAR)      # without a goal: it ends when no node is left to settle
         if status != INFEASIBLE:
             return status
         k = <int32_t>(self.count[SETTLED] - before)
@@ -2688,9 +2717,9 @@ cdef class Network:
         return OK
 
     cdef int complete(self) except -1:
-        """Time is up: make the flow feasible with little regard to cost, by walks at an epsilon of the size of costs; LATE if that takes too long.
+        """Complete the flow when time is up, with little regard to cost, by walks at an epsilon of the size of costs; LATE if that takes too long.
 
-        They relabel in a copy of the potentials.  Those that stay are good for the flow before, so (I) may break where this sends flow; `conclude` takes it back there.
+        They relabel in a copy of the potentials.  The present ones belong to the flow before, so an augmentation may violate (I); `conclude` restores it there.
         """
         cdef int64_t[::1] pot = self.pot, labels
         cdef int status
@@ -2705,7 +2734,7 @@ cdef class Network:
         return status
 
     cdef int force(self, int64_t eps) except -1 nogil:
-        """Route all excesses and deficits at `eps`; LATE also if there is no way."""
+        """Route all excesses and deficits at `eps`; LATE also if there is no path."""
         cdef int32_t i, v, lo, hi
         cdef int sign, status
         self.settle_hub()
@@ -2723,8 +2752,8 @@ cdef class Network:
         return OK
 
     cdef int refuse(self, int status, answer) except -1:
-        """Raise what a kernel for whole networks proved: `answer` is a cut, or a cycle."""
-        if status == _ns.INFEASIBLE:    # the numbers are those of `_scaling`, too
+        """Raise the exception that a kernel for whole networks proved: `answer` is a cut, or a cycle."""
+        if status == _ns.INFEASIBLE:    # `_scaling` has the same numbers
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
         if status == _ns.UNBOUNDED:
             raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
@@ -2748,14 +2777,14 @@ cdef class Network:
                 f"no flow meets the supplies: node {self.stuck} " +
                 ("cannot send all it has" if self.stuck_sign > 0 else "cannot get all it needs"),
                 marked if self.stuck_sign > 0 else self.living() & ~marked)
-        if self.cost_bound:     # that there is no flow at all is the better answer, and must not depend on how far potentials came
+        if self.cost_bound:     # infeasibility is the better answer, and must not depend on the progress of potentials
             self.check_feasible()
         if self.overflown or self.brimful:
             raise CostRangeError("capacity: flows of 2**60 and more meet in one node, or of 2**62 in an unlimited arc; there is no exact answer to that")
         raise CostRangeError("potentials out of range: the costs are too large for exact arithmetic")
 
     cdef int check_feasible(self) except -1:
-        """Raise InfeasibleError if there is no flow: one of costs 0, for which no potential moves, comes to the same end."""
+        """Raise InfeasibleError if there is no feasible flow: with costs 0, for which no potential moves, the cut is found all the same."""
         cdef Network plain = Network()
         tail, head, capacity, _, _, lower = self.columns()
         fs_allocate()
@@ -2770,7 +2799,7 @@ cdef class Network:
     # == reading: the last solution, and the present data ==========================================================
 
     def cost_of_flow(self):
-        """Cost of the last solution, at the present costs; of no use if arcs were removed since."""
+        """Cost of the last solution, at the present costs; not valid if arcs were removed since."""
         cdef int64_t high, k
         cdef uint64_t low
         cdef int32_t i
@@ -2852,7 +2881,7 @@ cdef class Network:
         return out
 
     cdef inline int64_t last_pot(self, int32_t v) except? -1 nogil:
-        """The potential in the last solution, 0 before the first."""
+        """Potential in the last solution, 0 before the first."""
         if not self.solved:
             return 0
         return self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
@@ -2903,7 +2932,7 @@ cdef class Network:
         return out
 
     def sizes(self):
-        """(live nodes, live arcs)."""
+        """Numbers of live nodes and live arcs."""
         self.take()
         try:
             return self.live_nodes, self.live_arcs
@@ -2911,7 +2940,7 @@ cdef class Network:
             self.give()
 
     def nbytes(self):
-        """Memory of all arrays."""
+        """Memory of all arrays, in bytes."""
         self.take()
         try:
             return self.weight()
@@ -2925,12 +2954,12 @@ cdef class Network:
         return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
 
     def arcs_compared(self):
-        """How many flows the last hand-over from the simplex compared: a copy compares all, where the original knows which."""
+        """Number of flows that the last hand-over from the simplex compared: a copy compares all, the original only those named."""
         return self.compared
 
     def set_budget(self, int64_t budget, int64_t patience, /):
         self.take()
-        self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when it is spent
+        self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when its budget is spent
         self.patience = max(patience, -1)
         self.give()
 
@@ -2981,7 +3010,7 @@ cdef class Network:
         nodes, raised = nodes[:k], raised[:k]
         if self.based and self.halted == SIMPLEX:
             self.ripe()
-        if self.based and not self.basis.reusable():    # a copy could not take it along, and goes the same ways
+        if self.based and not self.basis.reusable():    # a copy could not keep it, and must take the same decisions
             self.drop_basis()
         kept = self.based and self.basis.reusable()
         known = self.known if self.based else potential[:0]
@@ -2998,9 +3027,9 @@ cdef class Network:
         } | (self.basis.dump() if self.based else _NO_BASIS)
 
     def adopt(self, state, /):
-        """Become what `dump` gave; names, kinds and lengths are right, and the arrays are the network's own (`network.state.checked`).
+        """Load the state that `dump` gave; names, kinds and lengths are right, and the arrays are the network's own (`network.state.checked`).
 
-        For a network that is new.  All words are checked before they are used; InputError leaves a network that is to be thrown away.
+        Only for a new network.  All words are checked before they are used; after InputError the network must not be used.
         """
         self.take()
         try:
@@ -3013,7 +3042,7 @@ cdef class Network:
             raise InputError(f"state: {wrong}")
 
     cdef object read(self, state):
-        """Take over all but the basis; return None, or a text that names the fault."""
+        """Load all but the basis; return None, or a text that names the fault."""
         cdef const int64_t[::1] supply = state["supply"], potential = state["potential"], capacity = state["capacity"], flow = state["flow"]
         cdef const int64_t[::1] lower = state["lower"], cost = state["cost"], moved = state["moved_flow"], raised = state["moved_potential"]
         cdef const int32_t[::1] hint = state["hint"], degree = state["degree"], adjacent = state["adjacent"], free_nodes = state["free_nodes"]
@@ -3073,7 +3102,7 @@ cdef class Network:
             v = free_nodes[i]
             if not 0 <= v < n or self.node[v].d[3] != -1:
                 return f"free_nodes[{i}]: {v} is no free id, or occurs twice"
-            self.node[v].d[3] = -2              # for now: it is in the list
+            self.node[v].d[3] = -2              # provisional: the id is in the free list
             self.node[v].first, self.free_node = self.free_node, v
         for v in range(n):
             self.node[v].d[3] = max(self.node[v].d[3], -1)
@@ -3199,7 +3228,7 @@ cdef class Network:
         return None
 
     cdef object read_basis(self, state):
-        """Take over the basis, after `read`; return None, or a text that names the fault.  Data that have not changed since it was made must be the same in both."""
+        """Load the basis, after `read`; return None, or a text that names the fault.  Data unchanged since it was made must be the same in both."""
         cdef const int32_t[::1] news = state["news"]
         cdef const int64_t[::1] known = state["known"], room, cost
         cdef int32_t a, v
@@ -3303,7 +3332,7 @@ cdef int read_flows(network, const int64_t *arcs, Py_ssize_t k, int64_t *flow) e
 
 
 cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):
-    """None, or a text if the magnitudes add up to 2**60 or more."""
+    """None, or a text if the magnitudes sum to 2**60 or more."""
     cdef Py_ssize_t wrong = -1
     cdef int64_t total = _sum_of(supply, 0, &wrong)
     if wrong >= 0:
@@ -3326,7 +3355,7 @@ cdef object _grown(view, int64_t size):
 
 
 cdef int64_t _sum_of(const int64_t[::1] values, int64_t total, Py_ssize_t *wrong) noexcept nogil:
-    """The magnitudes added to `total`; `wrong` gets the index at which they come to 2**60."""
+    """Add the magnitudes to `total`; write to `wrong` the index at which the sum reaches 2**60."""
     cdef Py_ssize_t i
     for i in range(values.shape[0]):
         if not -2 * POT_MAX < values[i] < 2 * POT_MAX or total + mag(values[i]) >= 2 * POT_MAX:

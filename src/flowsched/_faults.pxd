@@ -15,8 +15,8 @@ cdef extern from *:
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
-cdef int64_t FS_FUEL                        # work between two looks at clock and signals
-cdef int64_t FS_LONG                        # that of the simplex
+cdef int64_t FS_FUEL                        # work between two checks of the clock and signals
+cdef int64_t FS_LONG                        # the same for the simplex
 
 cdef int count_allocation() except -1
 cdef int count_look() except -1
@@ -27,10 +27,10 @@ cdef object _copy(values)
 
 
 cdef inline int fs_allocate() except -1:
-    """An array is about to be allocated."""
+    """Mark a fault point: an array is about to be allocated."""
     return count_allocation() if FS_FAULTS else 0
 
 
 cdef inline int fs_look() except -1:
-    """Let signal handlers run."""
+    """Run pending signal handlers."""
     return count_look() if FS_FAULTS else PyErr_CheckSignals()

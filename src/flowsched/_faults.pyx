@@ -1,6 +1,6 @@
-"""Fault points: where the kernels allocate an array, and where they look for signals.
+"""Fault points: where the kernels allocate an array, and where they check for signals.
 
-Built with FLOWSCHED_FAULTS=1 they are counted, `fail_at` makes one of them fail, and signals are looked for after little work; tests/hostile walks through
+Built with FLOWSCHED_FAULTS=1 they are counted, `fail_at` makes one of them fail, and signals are checked for after little work; tests/hostile walks through
 them all.  Otherwise they cost nothing.
 """
 
@@ -23,7 +23,7 @@ cdef int count_allocation() except -1:
 
 
 cdef int count_look() except -1:
-    """Count a look for signals; it may be the one that fails."""
+    """Count a check for signals; it may be the one that fails."""
     global looks
     looks += 1
     if looks == look:
@@ -32,7 +32,7 @@ cdef int count_look() except -1:
 
 
 def fail_at(int64_t which_allocation, int64_t which_look, /):
-    """Make an allocation and a look for signals fail.
+    """Make an allocation and a check for signals fail.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def fail_at(int64_t which_allocation, int64_t which_look, /):
     Returns
     -------
     tuple of int or None
-        How many of each there were since the last call; None in a build without fault points.
+        Numbers of both since the last call; None in a build without fault points.
     """
     global allocations, allocation, looks, look
     if not FS_FAULTS:
@@ -54,7 +54,7 @@ def fail_at(int64_t which_allocation, int64_t which_look, /):
 
 
 def look_every(int64_t work, int64_t simplex=0, /):
-    """Set after how many scanned half-arcs solves look at clock and signals, for tests; return the number before.
+    """Set the number of half-arcs that solves scan between two checks of the clock and signals, for tests; return the former number.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def look_every(int64_t work, int64_t simplex=0, /):
 
 
 cdef object _empty(int64_t size, kind):
-    """A vector that is to be filled at once."""
+    """A vector that is not initialised."""
     fs_allocate()
     return np.empty(size, kind)
 
@@ -80,6 +80,6 @@ cdef object _zeros(int64_t size, kind):
 
 
 cdef object _copy(values):
-    """A vector of one's own."""
+    """A copy of a vector."""
     fs_allocate()
     return np.array(values)

@@ -4,8 +4,8 @@ Two rules hold for a section guarded by `Exclusive`:
 
 (E)  A section of an object is entered only while no section of the same object is open.  A second entry, whether by another
      thread, a finaliser, a signal handler or a callback, raises `ConcurrentUseError` at once and changes nothing.  Nothing waits.
-(S)  In a section that is entered in the main thread no Python signal handler runs, but within `interruptible`.  A signal that
-     arrives is kept, and its handler runs when the outermost section is left: what the section had to change is changed then.
+(S)  In a section that is entered in the main thread no Python signal handler runs, except within `interruptible`.  A signal that
+     arrives is kept, and its handler runs when the outermost section is left, when all its changes are made.
 
 So the exception of a handler (`KeyboardInterrupt`, or what a handler of SIGTERM raises) comes before the first change of a section
 or after its last one.  Enter and leave are compiled code without a single bytecode, hence there is no gap between the
@@ -75,14 +75,14 @@ cdef unsigned long main_thread = threading.main_thread().ident
 # Signal handlers run in the main thread alone, and only that thread touches these.
 cdef int depth = 0             # sections open in the main thread
 cdef int opened = 0            # `interruptible`s open within the innermost of them
-cdef unsigned turn = 0         # how many times `shut` has begun
+cdef unsigned turn = 0         # number of calls of `shut`
 cdef unsigned held = 0         # bit i: a handler of signal i is in the list below
-cdef list handlers = [None] * 32    # by signal: the handler in whose place `_keep` is.  To write here takes no memory, so none is lost where that has ended
+cdef list handlers = [None] * 32    # by signal: the handler that `_keep` replaces.  An assignment takes no memory, so none is lost where that has ended
 cdef list arrived = []         # (handler, signal, frame) in order of arrival
 
 
 def _in_child():
-    """After a fork, the thread that forked is the main one, and a section of the one before does not end."""
+    """Reset the guard after a fork: the thread that forked is the main one, and a section of the former main thread does not end."""
     global main_thread, depth, opened
     if main_thread != PyThread_get_thread_ident():
         main_thread = PyThread_get_thread_ident()
@@ -96,17 +96,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _keep(number, frame, /):
-    """The handler of all signals meanwhile."""
+    """Keep a signal until the section ends; this is the handler of all signals in the meantime."""
     if opened:
         return handlers[number](number, frame)
     arrived.append((handlers[number], number, frame))
 
 
-cdef object keep = _keep    # quicker to find than by its name
+cdef object keep = _keep    # faster to look up than the module's name
 
 
 cdef int shut() except -1:
-    """Put `_keep` in the place of every handler in Python."""
+    """Replace every handler in Python by `_keep`."""
     global turn, held
     cdef object found, before
     cdef int number
@@ -128,7 +128,7 @@ cdef int shut() except -1:
 
 
 cdef object attempt(function, a, b):
-    """What ``function(a, b)`` raised, or None."""
+    """Exception of ``function(a, b)``, or None."""
     try:
         function(a, b)
     except BaseException as error:
@@ -137,7 +137,7 @@ cdef object attempt(function, a, b):
 
 
 cdef int deliver(object first=None) except -1:
-    """Run the handlers of the signals that arrived; the first exception, `first` if there is one, comes out when all have run."""
+    """Run the handlers of the signals that arrived; the first exception, `first` if there is one, is raised when all have run."""
     cdef object error
     while arrived:
         handler, number, frame = arrived.pop(0)
@@ -150,7 +150,7 @@ cdef int deliver(object first=None) except -1:
 
 
 cdef int reopen() except -1:
-    """Give every signal its handler back, and run those of the signals that arrived.  What an error leaves, the end of the next section gives back."""
+    """Give every signal its handler back, and run those of the signals that arrived.  After an error, the end of the next section gives the rest back."""
     global held
     cdef object handler, error, first = None
     cdef int number
@@ -218,7 +218,7 @@ cdef class Exclusive:
 
 @cython.auto_pickle(False)
 cdef class Interruptible:
-    """Context manager: handlers run as if no section were open.  What is done meanwhile must bear an exception at any point."""
+    """Context manager: handlers run as if no section were open.  The work in it must bear an exception at any point."""
 
     cdef bint main
 
@@ -243,7 +243,7 @@ cdef class Interruptible:
 
 
 def interruptible():
-    """Let signal handlers run within a section, for work that is long and may end anywhere."""
+    """Allow signal handlers within a section, for work that is long and may end anywhere."""
     return Interruptible()
 
 

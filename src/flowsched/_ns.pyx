@@ -3,7 +3,7 @@
 
 The problem
 -----------
-Nodes v with supply b(v) (> 0 sends), arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost w(a); wanted is a flow
+Nodes v with supply b(v) (> 0 sends), arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost w(a).  The problem is to find a flow
 that balances every node at least cost.  Lower bounds are moved into the supplies at once, so that below 0 <= f <= c.
 
 The basis
@@ -11,76 +11,77 @@ The basis
 A spanning tree over the nodes and an artificial *root*.  Arcs outside the tree carry 0 or their capacity, so the tree's
 flows follow from theirs.  p is the potential with w + p(tail) - p(head) = 0 on tree arcs; the *reduced cost* of
 an arc in a direction is rc = cost in that direction + p(from) - p(to).  An arc outside the tree has room in one direction only, and is
-stored in it, in a *slot*: one at its capacity stands swapped, its cost negated.  So a slot may enter the tree iff rc < 0.
-Each node's arc to its parent has ``up``, the room from the node to the parent, and ``down``, the room back.
+stored in it, in a *slot*: one at its capacity is stored swapped, its cost negated.  So a slot may enter the tree iff rc < 0.
+Each node's arc to its parent has ``up``, the residual capacity from the node to the parent, and ``down``, the residual capacity back.
 
 Invariants, at every step of `loop`:
 
 (T)  ``next`` is a preorder of the tree, circular over all nodes; the subtree of v is v .. ``last[v]`` in it; ``prev`` is its inverse.
 (S)  ``up > 0`` for every node: the tree is *strongly feasible*, from each node some flow can be sent to the root.  The leaving arc is the last blocking one of the
      cycle, seen from its apex in the direction of the entering arc; this keeps (S) and rules out cycling (Cunningham).  An arc without
-     any room can thus only be on the tail's side, and the first one there ends the walk: a pivot that sends nothing, and most do not, never sees the apex.
+     residual capacity can thus only be on the tail's side, and the first one there ends the walk: a degenerate pivot, and most are, never reaches the apex.
 (P)  |p - p(root)| < 16 (n + 1) C, C the largest |w|.
 (D)  A node's depth is its parent's + 1; that of the root is any number.
 
 The first tree
 --------------
-Shortest paths to the nodes in want make an in-forest, which is strongly feasible; excesses are sent along it as far as there is room.
-What is left over hangs from the root by an artificial arc v -> root of cost -p(v), what is missing by an arc root -> w of cost p(w): no potential moves, so
-paths that were shortest stay so, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly all reduced costs are
-right from the start.  Then `loop` pivots, and `dearer` raises the price of all that is missing, at first by a little, whenever it becomes hard to find a slot that
-may enter, until nothing is missing.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
+Shortest paths to the nodes with a deficit make an in-forest, which is strongly feasible; excesses are sent along it as far as there is residual capacity.
+The rest of an excess gets an artificial arc v -> root of cost -p(v), the rest of a deficit an artificial arc root -> w of cost p(w).  No potential moves, so
+shortest paths remain shortest, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly all reduced costs are
+right from the start.  Then `loop` pivots, and `dearer` raises the price of all deficits, at first by a little, whenever few slots may enter, until no deficit is
+left.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
 are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
-Where paths would hold little of all flow, because they jam nearly everywhere (`trace`), this tree says little about the optimum.  Then one coarse phase of
-push-relabel (_coarse.pxi) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
+Where paths would hold little of the flow, because nearly all of them are blocked (`trace`), this tree says little about the optimum.  Then one coarse phase of
+push-relabel (_coarse.pyx) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
 and not dense.
 
-A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.  Most are in the tree from the start, as paths
+A flow to start from may be strictly between the bounds outside the tree; `settle` removes each such arc by a pivot.  Most are in the tree from the start, as paths
 prefer them.
 
 The last basis
 --------------
-It may serve again after changes of costs, capacities and supplies (`resume`).  A new cost of a tree arc shifts the potentials of a subtree; a new
-supply, and flow that a capacity has no more room for, goes up the tree as far as there is room, and what finds none hangs from the root as in the first tree.  So (T),
-(S) and (P) hold again before pivots go on.  What the bounds of the first solve do not cover (below) needs a new basis.
+It may be reused after changes of costs, capacities and supplies (`resume`).  A new cost of a tree arc shifts the potentials of a subtree.  A new supply, and flow above a
+reduced capacity, goes up the tree as far as there is residual capacity; the rest hangs from the root as in the first tree.  So (T), (S) and (P) hold again before
+pivots go on.  A change outside the bounds of the first solve (below) needs a new basis.
 
-After a change a slot has rc < 0 only if its cost is new or the potential of one of its ends has changed.  While nodes are few whose potentials change, `inspect` looks at
-their arcs, so all slots with rc < 0 are in ``suspect`` (`nearby`).  When there are none, `redeem` sends what is too much or missing along shortest ways: the subtree below
-an artificial arc moves its potentials just as far as lets one slot of its cut enter at rc = 0.  What is too much to look at so is left to `loop`.
+After a change a slot has rc < 0 only if its cost is new or the potential of one of its ends has changed.  While the nodes whose potentials change are few, `inspect` scans
+their arcs, so all slots with rc < 0 are in ``suspect`` (`nearby`).  When there are none, `redeem` makes dual simplex steps, which send excesses and deficits along shortest
+paths: the potentials of the subtree below an artificial arc move just far enough for one slot of its cut to enter at rc = 0.  A scan that grows too large is left to `loop`.
 
 Capacities
 ----------
 If no arc of negative cost is unlimited, an optimum never sends more through an arc than B = all supplies + all
 capacities of negative arcs, so capacities are clipped to B + 1 and nothing overflows.  Out of a *pure* source (no
-arc enters it) of supply s an arc of capacity >= s never binds and is given B + 1, too; likewise into a pure sink.  Otherwise unlimited is 2**62, all the
-rest sums to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.  A basis that is to be kept has B four times as large, for
-changes to come; it knows no pure sources, and cannot be kept while unlimited arcs have negative costs.
+arc enters it) of supply s an arc of capacity >= s never binds and is given B + 1, too; likewise into a pure sink.  Otherwise unlimited is 2**62, all other
+capacities sum to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.  The B of a basis that is to be kept is four times as large, for
+changes to come; such a basis has no pure sources, and cannot be kept while unlimited arcs have negative costs.
 
-An artificial arc takes what is too much if its ``up`` is 2**61 or more, and gives what is missing if it is less.  Neither can come near that border: what flows in it is
+An artificial arc takes an excess if its ``up`` is 2**61 or more, and gives a deficit if it is less.  Neither can come near that border: the flow in it is
 at most all supplies and capacities in the basis together, and these stay below 2**61 (``total``), or the simplex declines.
 
 Time limits
 -----------
-Between two pivots the basis is whole, so a solve may stop there, and `resume` goes on with it.  The answer so far is the flow in the tree, if nothing is missing any
-more.  So what is missing gets dearer with the pivots (`hurry`), with the clock where the limit leaves time for few, and a part of the limit is left for the end, measured
-by what loading took.  What is missing nevertheless is routed with little regard to costs (_complete.pxi), in a copy: the basis needs the flow of a tree.
-For any flow and potentials, the sum of -rc * room over all half-arcs of rc < 0 is a *gap*: the cost is at most so much above the optimum.
+Between two pivots the basis is whole, so a solve may stop there, and `resume` goes on with it.  The answer so far is the flow in the tree, if no deficit is
+left.  So the price of deficits rises with the pivots (`hurry`), with the clock where the limit leaves time for few, and a part of the limit is kept for the end, measured
+by the time of loading.  Remaining deficits are routed with little regard to costs (_completion.pyx), in a copy: the basis needs the flow of a tree.
+For any flow and potentials, the sum of -rc * room over all half-arcs of rc < 0 is a *gap*: an upper bound on the cost above the optimum.
 
-What a pivot costs
-------------------
-The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large
-networks have their nodes numbered in preorder after many pivots or moves (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of
-depths count, so either the subtree moves or all the rest: the one without the *anchor*, a node in whatever was found to be the most of the tree (`shift`).
+Cost of a pivot
+---------------
+The path up the tree to the leaving arc or the apex, and the nodes whose potentials change.  The fields that a step of either reads are few and stored apart, and large
+networks have their nodes numbered in preorder after many pivots or moves (`renumber`), as most time is spent on memory accesses.  Only differences of potentials and of
+depths count, so either the subtree moves or all other nodes: the part without the *anchor*, a node in the part last found to be the largest (`shift`).
 
-Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
-The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.  Runs of `RUN` stay together: most
-of a run have one tail, whose potential is read once.  Slots are fetched `AHEAD` of the look at them, as the pivots between two blocks hide their order from the machine.
+Entering arcs are found by block search (a block is about sqrt(m) slots): the best of the first block that has one.
+The number of pivots depends on the order of the slots: they are mixed, so that a block holds arcs of many sources.  Runs of `RUN` stay together: most
+of a run have one tail, whose potential is read once.  Slots are prefetched `AHEAD` of their pricing, as the pivots between two blocks hide their order from the machine.
 
 Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `survey`, `Simplex.run` -> `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
 `go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` ->
 `pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`; network/one_shot.py -> `joined` -> `join`, `parted` -> `part`.
-References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
+References: W. H. Cunningham, A network simplex method (1976): (S) and the choice of the leaving arc; P. Kovács, Minimum-cost flow algorithms: an experimental evaluation
+(2015): block search for the entering arc.
 """
 
 cimport cython
@@ -107,7 +108,7 @@ cdef extern from *:
     #define fs_read_soon(p) __builtin_prefetch(p)
     #endif
     """
-    void fs_read_soon(const void *p) nogil  # a hint: the address need not exist
+    void fs_read_soon(const void *p) nogil  # a prefetch: the address need not exist
 
 
 cdef object INT32 = np.int32, INT64 = np.int64      # looked up once: code for each look-up is long
@@ -120,43 +121,43 @@ cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
 cdef int64_t DRIFT_MAX = <int64_t> 1 << 59  # the root's potential and depth may drift so far, as only differences count
 cdef int32_t DEPTH_MAX = 1 << 30
-cdef int32_t PATIENCE = 10               # one in so many slots is looked at before what is missing gets dearer
-cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
-cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
-cdef int32_t STRAY_MIN = 32768           # above, they do not fit into most second-level caches, so each potential that moves is waited for
-cdef int64_t STRAY = 8                   # so many moves for each slot are worth the numbering
+cdef int32_t PATIENCE = 10               # the price of deficits rises once 1 / PATIENCE of the slots has been priced in vain
+cdef int32_t WARM_BLOCK = 3              # factor on the block size: few slots can enter after a change, and a better choice saves pivots
+cdef int32_t RENUMBER_MIN = 2048         # number of nodes; below it all node records fit into the cache in any order
+cdef int32_t STRAY_MIN = 32768           # number of nodes; above it they do not fit into most second-level caches, so each potential that moves costs a cache miss
+cdef int64_t STRAY = 8                   # moved potentials per slot that are worth a renumbering
 cdef int32_t NOWHERE = -2147483648
-cdef double SCARCE = 0.35               # of the sum of |b|: a network is congested if more than so much is `unplaced`, at as many nodes as there are sources
-cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
-cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
-cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
-cdef double RUSH = 7                     # under a limit the price of what is missing rises at most e**RUSH times in its course, and
-cdef double PRESS = 2                    # e**PRESS times in as many pivots as there are nodes
-cdef double COMPLETING = 0.8             # how long completing a flow takes,
-cdef double JAMMED = 1.2                 # how much longer if much is missing, and
-cdef double HANDING = 0.6                # how long handing it over, in units of what loading took
-cdef int32_t MANY = 32                   # nodes at which something is missing
-# What things cost, in about ns; only ratios matter.
-cdef int64_t SLOT_NS = 1         # a slot that is priced
-cdef int64_t MOVE_NS = 2         # a potential that changes
+cdef double SCARCE = 0.35               # fraction of the sum of |b|: a network is congested if more is `unplaced`, at as many nodes as there are sources
+cdef double EASE = 0.11                 # fraction of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
+cdef double THIN = 8                    # arcs per node below which a coarse phase pays in a congested network;
+cdef double LARGE = 1500                # nodes per further arc of that bound: a pivot moves about n / 25 potentials
+cdef double RUSH = 7                     # exponent: under a limit the price of deficits rises at most by the factor e**RUSH in all, and
+cdef double PRESS = 2                    # by e**PRESS in a number of pivots equal to the number of nodes
+cdef double COMPLETING = 0.8             # time to complete a flow,
+cdef double JAMMED = 1.2                 # additional time with many deficits, and
+cdef double HANDING = 0.6                # time to hand the flow over; all three relative to the time of loading
+cdef int32_t MANY = 32                   # number of deficits from which the full additional time is assumed
+# Estimated costs in ns; only ratios matter.
+cdef int64_t SLOT_NS = 1         # pricing a slot
+cdef int64_t MOVE_NS = 2         # changing a potential
 cdef int64_t PIVOT_NS = 400
-cdef int64_t SKETCH_NS = 7       # a half-arc that the coarse phase scans
-cdef int64_t LOAD_NS = 60        # an arc, to lay it out and to find the first tree
-cdef int32_t SCATTER = 32        # one in so many arcs of the tree may have a new cost: with more of them its potentials say little
+cdef int64_t SKETCH_NS = 7       # scanning a half-arc in the coarse phase
+cdef int64_t LOAD_NS = 60        # laying out an arc and finding the first tree
+cdef int32_t SCATTER = 32        # nodes per tree arc with a new cost: with more such arcs the tree's potentials say little
 
-cdef struct Ends:      # of a node, in the place of its `Node`: see `join`
-    int32_t ins        # how many arcs come in,
-    int32_t outs       # and go out
-    int32_t into       # the ids of those, each bit the parity of theirs: the id if there is one
+cdef struct Ends:      # of a node, stored in the place of its `Node`: see `join`
+    int32_t ins        # number of arcs that enter,
+    int32_t outs       # and that leave
+    int32_t into       # the ids of the entering arcs, combined by exclusive or: the id if there is one
     int32_t out
 
 cdef enum:
-    CHAINED = 8        # one in so many nodes must only pass flow on, and
-    CHAINED_MIN = 100  # so many in all: then they are taken out
-    RUN = 8            # slots in the order of their arcs' tails; runs are mixed
-    AHEAD = 128        # slots between the one that is priced and the one that is fetched
-    SUSPECTS = 256     # at most so many slots are looked through for every pivot, beside a block
-    CHUNK = 65536      # arcs between two looks at clock and signals
+    CHAINED = 8        # nodes per pass-through node, and
+    CHAINED_MIN = 100  # number of pass-through nodes, from which they are taken out
+    RUN = 8            # consecutive slots in the order of their arcs' tails; runs are mixed
+    AHEAD = 128        # slots between the one priced and the one prefetched
+    SUSPECTS = 256     # number of slots that may be priced at every pivot, in addition to a block
+    CHUNK = 65536      # arcs between two checks of the clock and signals
 
 cdef enum:             # the first tree: see `crash`
     START_ANY = 0
@@ -185,60 +186,60 @@ cdef class Simplex(Basis):
     cdef int32_t[::1] next
     cdef int32_t[::1] name         # the caller's id of the node: `renumber` changes ours
     cdef int32_t[::1] ours         # name[ours[v]] == v, once a basis has been changed
-    cdef int32_t[::1] first        # while loading: arcs out of the nodes before v; then scratch
+    cdef int32_t[::1] first        # while loading: number of arcs out of the nodes before v; then scratch
     cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it, 4: more than one does
     # -- by slot -------------------------------------------------------------------------------------------------
     cdef int32_t[::1] place        # by arc, once a basis has been changed: its slot, or ~v in the tree below v, or NOWHERE
     cdef bint placed
-    cdef int32_t[::1] altered      # arcs whose flow may have changed since `told`, maybe more than once, in altered[:naltered]
+    cdef int32_t[::1] altered      # arcs whose flow may have changed since `told`, possibly with repetitions, in altered[:naltered]
     cdef int32_t naltered          # -1: any may have
-    # -- the look at what a change reaches (`nearby`) -------------------------------------------------------------
+    # -- the scan of the part that a change reaches (`nearby`) ------------------------------------------------------
     cdef int32_t[::1] around       # the caller's node u has the arcs around[at[u] : at[u + 1]]: those in the basis, without loops
     cdef int32_t[::1] at
-    cdef int32_t[::1] seen         # by node: in the subtree that `gate` looks at, if it equals `look`
+    cdef int32_t[::1] seen         # by node: equal to `look` in the subtree whose cut `gate` scans
     cdef int32_t look
     cdef int32_t[::1] owing        # scratch of `redeem` and `drain`: nodes
     cdef int32_t nowing
-    cdef int64_t[::1] owed         # by node: more to send than flows up from it; 0 but for the nodes of `drain`
+    cdef int64_t[::1] owed         # by node: flow to send up beyond that already on the arc; 0 except at the nodes of `drain`
     cdef int32_t[::1] suspect      # slots: all with rc < 0 are in suspect[:nsuspect], unless `unsure`; in `loop` some of them
     cdef int32_t nsuspect
     cdef bint unsure               # slots with rc < 0 may be anywhere
-    cdef bint watch                # look at the arcs of nodes whose potential changes
-    cdef int64_t purse             # arcs that may be looked at so
-    cdef int64_t trust             # how many are next time: twice as many where that was enough, half as many where it was not
-    cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is looked for
-    cdef int32_t anchor            # a node of the largest part of the tree, as far as we know: it stays as it is in `shift`
+    cdef bint watch                # scan the arcs of nodes whose potential changes
+    cdef int64_t purse             # number of arcs that may still be scanned so
+    cdef int64_t trust             # number of arcs for the next scan: doubled after a scan that was complete, else halved
+    cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is built
+    cdef int32_t anchor            # a node of the largest part of the tree, as far as known: `shift` leaves that part unchanged
     cdef int32_t spare             # a dead slot, -1 without one; room[spare] is the next
     # ------------------------------------------------------------------------------------------------------------
-    cdef bint kept                 # the basis is to serve again, after changes
-    cdef int64_t volume            # no less than the sum of |b|
-    cdef int64_t negative          # no less than the capacities of all arcs of negative cost, unless one of them is unlimited
+    cdef bint kept                 # the basis is to be reused after changes
+    cdef int64_t volume            # upper bound on the sum of |b|
+    cdef int64_t negative          # upper bound on the capacities of all arcs of negative cost, unless one of them is unlimited
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t total             # the capacities of all arcs in the basis; total + volume < HUGE, unless wide is unlimited
-    cdef int64_t price, most       # what has been added to the cost of what is missing; enough to prove that it will be for ever
-    cdef int64_t step              # how much is added next
-    cdef int64_t allowance         # work that this solve may take, as `work` counts it; negative: any
+    cdef int64_t price, most       # amount added to the cost of deficits; amount that proves infeasibility
+    cdef int64_t step              # next increase of the price
+    cdef int64_t allowance         # work limit of this solve, in ns as `work` counts it; negative: none
     # -- time: seconds since `begun`, by time.monotonic --------------------------------------------------------------
     cdef double begun
     cdef double limit              # of this solve; negative: none
-    cdef double looked             # when the clock was looked at last
-    cdef int64_t counted           # the pivots until then,
+    cdef double looked             # time of the last check of the clock
+    cdef int64_t counted           # number of pivots until then,
     cdef int64_t gone              # and in the solves before it that were stopped
-    cdef double loading            # what loading took
-    cdef double rescue             # what the caller needs to complete a flow of its own; negative: it has none
-    cdef bint whole                # (T), (S), (P) hold, and `load` is all that flows outside the tree between bounds
-    cdef int32_t short             # at so many nodes something may be missing
-    cdef bint yields               # then the caller is to complete its flow: that takes less time, and here little has been done
+    cdef double loading            # time of loading
+    cdef double rescue             # time that the caller needs to complete its own flow; negative: it has none
+    cdef bint whole                # (T), (S), (P) hold, and `load` is all flow outside the tree that is between bounds
+    cdef int32_t short             # upper bound on the number of nodes with a deficit
+    cdef bint yields               # a deficit is left and the caller is to complete its flow: that takes less time, and little has been done here
     # ------------------------------------------------------------------------------------------------------------
-    cdef int32_t cycle_slot        # it closes the unlimited cycle
+    cdef int32_t cycle_slot        # slot that closes the unlimited cycle
     cdef int64_t worn              # pivots since the nodes were numbered
-    cdef int64_t ordered           # and potentials that had moved in this solve by then
+    cdef int64_t ordered           # potentials that had moved in this solve by then
     cdef int64_t pivots, degenerate, scanned, moved, sketched
-    cdef int64_t unplaced          # of the supplies: it finds no room on the paths of the first tree
-    cdef int32_t chained, joins    # nodes that only pass flow on, and what became of them: see `join`
-    cdef int32_t jams, sources     # nodes where some finds none; nodes of excess
-    cdef int64_t bulk              # from so many slots on an easy network may be declined
-    cdef int start                 # how the first tree is to be found; then, how it was
+    cdef int64_t unplaced          # part of the supplies that finds no residual capacity on the paths of the first tree
+    cdef int32_t chained, joins    # number of pass-through nodes, and of their joins: see `join`
+    cdef int32_t jams, sources     # number of nodes where a part is unplaced; number of nodes with an excess
+    cdef int64_t bulk              # number of slots from which an easy network may be declined
+    cdef int start                 # method for the first tree; afterwards, the method used
 
     def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
                  const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential, bint kept):
@@ -329,7 +330,7 @@ cdef class Simplex(Basis):
         return C_OK
 
     cdef int level(self) except -1 nogil:
-        """Let the potentials to start from begin at 0, or forget them if they are farther apart than any path is long."""
+        """Shift the initial potentials to start from 0, or reset them if they differ by more than the length of any path."""
         cdef int32_t v
         cdef int64_t least = CINF, top = -CINF, far = 4 * (self.n + 1) * max(self.top_cost, 1)
         self.most = 2 * far
@@ -381,14 +382,14 @@ cdef class Simplex(Basis):
                     self.swap(place)
                     flow = 0
                 self.load[place] = flow
-        for e in range(self.slots if loaded else 0):        # only now: `b` was the supply above
+        for e in range(self.slots if loaded else 0):        # after the loop above, which needs `b` as the supply
             flow = self.load[e] if self.code[e] & 1 == 0 else self.room[e]
             u, v = self.slot[e].tail, self.slot[e].head
             if self.code[e] & 1:
                 u, v = v, u
             self.b[u] -= flow
             self.b[v] += flow
-        while self.slots % 4:               # slots are priced by four; these lead nowhere
+        while self.slots % 4:               # slots are priced by four; the padding has no ends
             self.slot[self.slots].tail = self.slot[self.slots].head = 0
             self.slot[self.slots].cost, self.code[self.slots] = 0, -1
             self.slots += 1
@@ -397,14 +398,14 @@ cdef class Simplex(Basis):
     # == fewer nodes ============================================================================================
 
     cdef inline bint passes(self, int32_t v, Ends end) noexcept nogil:
-        """True if v has one arc in, another one out, and no supply."""
+        """True if v has one arc in, one arc out, and no supply."""
         return end.ins == 1 and end.outs == 1 and end.into != end.out and self.b[v] == 0
 
     cdef int join(self) except -1 nogil:
-        """Take out nodes that only pass flow on, after `survey`.
+        """Take out pass-through nodes, after `survey`, by series and parallel reduction.
 
-        Arc a is in slot a, ``entry[a]`` is -1 if it is left, the arc i that it was joined to in series, or -2 - i in parallel.  The k-th that was joined is in ``code[k]``;
-        its ``room`` says, in series, if i was the narrower one, and in parallel how much goes through i.  ``b`` is CINF for nodes that are out.
+        Arc a is in slot a; ``entry[a]`` is -1 if the arc remains, i if it was joined to arc i in series, -2 - i in parallel.  The k-th arc joined is in ``code[k]``;
+        its ``room`` says, in series, if i was the narrower one, and in parallel the flow limit of i.  ``b`` is CINF for nodes taken out.
         """
         cdef Ends *end = <Ends *>&self.node[0]
         cdef Slot *slot = &self.slot[0]
@@ -420,7 +421,7 @@ cdef class Simplex(Basis):
             if self.lower.shape[0]:
                 lo = self.lower[a]
             x = self.capacity[a]
-            entry[a] = a            # until it is in
+            entry[a] = a            # until the arc is joined
             if x > lo:
                 u, v = self.tail[a], self.head[a]
                 entry[a] = -1
@@ -463,7 +464,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int part(self) except -1 nogil:
-        """Undo the joins: flows of all arcs and potentials of all nodes."""
+        """Undo the joins: compute flows of all arcs and potentials of all nodes."""
         cdef Slot *slot = &self.slot[0]
         cdef int64_t *flow = &self.flow[0]
         cdef int64_t *pot = &self.pot[0]
@@ -484,7 +485,7 @@ cdef class Simplex(Basis):
         return 0
 
     def joined(self):
-        """Take out what can be, after JOINED; what is left: ``entry``, slots, ``room``, ``b``, and where the caller writes flows and potentials for `parted`."""
+        """Reduce the network after JOINED; return the rest: ``entry``, slots, ``room``, ``b``, and where the caller writes flows and potentials for `parted`."""
         self.entry = _empty(self.m, INT32)
         with nogil:
             self.join()
@@ -492,14 +493,14 @@ cdef class Simplex(Basis):
         return [view.base for view in views]
 
     def parted(self):
-        """Let the flows and potentials of what is left be those of all."""
+        """Extend the flows and potentials of the reduced network to the whole one."""
         with nogil:
             self.part()
 
     # == the first tree ==========================================================================================
 
     cdef inline int hang(self, int32_t v, int64_t excess) except -1 nogil:
-        """Hang v from the root by an artificial arc that takes or gives what v has too much or too little."""
+        """Hang v from the root by an artificial arc that takes v's excess or gives its deficit."""
         self.link[v].parent, self.node[v].code = self.n, -1
         if excess >= 0:
             self.slack[v].up, self.slack[v].down = CINF, excess
@@ -508,13 +509,13 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int plant(self) except -1 nogil:
-        """Put the tree that ``parent`` describes into preorder."""
+        """Compute the preorder of the tree that ``parent`` describes."""
         cdef int32_t root = self.n, v, u
         cdef int32_t[::1] child = self.first
         for v in range(root + 1):
             child[v] = -1
             self.node[v].last = v
-        for v in range(root - 1, -1, -1):       # siblings are linked by `aim` for now
+        for v in range(root - 1, -1, -1):       # `aim` links siblings for now
             u = self.link[v].parent
             self.node[v].aim, child[u] = child[u], v
         self.link[root].parent, self.link[root].depth, self.node[root].code = -1, 0, -1
@@ -541,7 +542,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int crash(self) except -1 nogil:
-        """The first tree, from nothing or from the flow given; where paths would hold little of all flow, from that of `Coarse`."""
+        """Build the first tree, from scratch or from the flow given; where paths would hold little of the flow, from that of `Coarse`."""
         cdef int status = self.forest(-1)
         cdef bint congested
         if status != C_OK:
@@ -566,7 +567,7 @@ cdef class Simplex(Basis):
         return self.graft()
 
     cdef int sketch(self) except -1:
-        """Let `Coarse` find a flow and potentials, and look for paths again."""
+        """Compute a flow and potentials by `Coarse`, and shortest paths again."""
         cdef int32_t v, sink = 0
         cdef int status
         for v in range(self.n):
@@ -580,9 +581,9 @@ cdef class Simplex(Basis):
         return status
 
     cdef int forest(self, int32_t goal) except -1 nogil:
-        """Shortest paths to the nodes in want, if there are none to `goal`, on residual slots.
+        """Find shortest paths to the nodes with a deficit, or to `goal` if there are none, on residual slots.
 
-        A node that a path reaches hangs from the next one on it, by a slot with room in that direction, so (S) holds; all others hang from
+        A node that a path reaches hangs from the next one on it, by a slot with residual capacity in that direction, so (S) holds; all others hang from
         the root.  With a flow to start from, slots strictly between their bounds come first: they should be in the tree.
         """
         cdef int32_t root = self.n, v, u, e, i, front = 0, back = 0, queued = 0
@@ -597,7 +598,7 @@ cdef class Simplex(Basis):
             self.kind[v] = 0
             if self.b[v] < 0:
                 self.dist[v] = 0
-                self.kind[v] = 1        # it is in the ring
+                self.kind[v] = 1        # the node is in the ring
                 ring[back] = v
                 back += 1
         if not back and goal >= 0:
@@ -646,14 +647,14 @@ cdef class Simplex(Basis):
         return C_OK
 
     cdef bint dearer(self) except -1 nogil:
-        """Raise the price of all that is missing; False if nothing is, or no price will help."""
+        """Raise the price of all deficits; False if none is left, or no price will help."""
         cdef int64_t step = min(self.step, self.most - self.price)
         self.step += self.step // 2 + 1
         self.charge(step)
         return self.short > 0 and step > 0
 
     cdef int charge(self, int64_t step) except -1 nogil:
-        """Add `step` to the price of all that is missing."""
+        """Add `step` to the price of all deficits."""
         cdef int32_t v = self.next[self.n], end
         self.price += step
         self.short = 0
@@ -666,7 +667,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int list_residual(self) except -1 nogil:
-        """entry[first[v] : first[v + 1]]: the slots by which flow can arrive at v."""
+        """List in entry[first[v] : first[v + 1]] the slots by which flow can arrive at v."""
         cdef int32_t e, v
         cdef bint loaded = self.load.shape[0] > 0
         cdef int32_t[::1] at = self.first
@@ -717,7 +718,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int trace(self) except -1 nogil:
-        """Look, from nothing, how much of the supplies finds no room on the way up the tree, and where."""
+        """Measure, without the given flow, the part of the supplies that finds no residual capacity on the way up the tree, and the nodes where it is blocked."""
         cdef int32_t v, e, i
         cdef int64_t x, most
         cdef int32_t[::1] order = self.next
@@ -739,7 +740,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int graft(self) except -1 nogil:
-        """Send every excess up the tree, from the leaves on; what finds no room is cut off there and hangs from the root."""
+        """Send every excess up the tree, leaves first; a blocked rest is cut off at its node and hangs from the root."""
         cdef int32_t root = self.n, v, u, e, i
         cdef int64_t x, up, down
         cdef bint loaded = self.load.shape[0] > 0, upward
@@ -789,7 +790,7 @@ cdef class Simplex(Basis):
         return self.note(e)
 
     cdef inline int note(self, int32_t e) except -1 nogil:
-        """Write down the flow of the arc in slot e, which is at a bound."""
+        """Record the flow of the arc in slot e, which is at a bound."""
         cdef int32_t a = self.code[e] >> 1
         self.write(a, self.room[e] if self.code[e] & 1 else 0)
         if self.placed:
@@ -797,7 +798,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef inline int write(self, int32_t a, int64_t load) except -1 nogil:
-        """Write down the flow of an arc above its lower bound."""
+        """Record the flow of an arc above its lower bound."""
         cdef int64_t flow = load + (self.lower[a] if self.lower.shape[0] else 0)
         if self.naltered >= 0 and self.flow[a] != flow:
             if self.naltered < self.altered.shape[0]:
@@ -809,7 +810,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int settle(self) except -1 nogil:
-        """Bring the slots outside the tree to a bound, in the direction in which that does not cost."""
+        """Bring the slots outside the tree to a bound, in the direction that does not increase the cost."""
         cdef int32_t e
         cdef int64_t rc
         cdef int status
@@ -823,7 +824,7 @@ cdef class Simplex(Basis):
                     rc = -rc
                 status = self.pivot(e, rc, self.load[e])
                 if status == C_OK:
-                    self.load[e] = 0        # the arc that is in this slot now is at a bound: `flow_so_far` may come next
+                    self.load[e] = 0        # the arc now in this slot is at a bound; `flow_so_far` may come next
                 if status == C_CHEAP:
                     self.dearer()
                 elif status == C_OK and self.fuel <= 0:
@@ -835,7 +836,7 @@ cdef class Simplex(Basis):
     # == the simplex ===============================================================================================
 
     cdef int renumber(self) except -1 nogil:
-        """Number the nodes in preorder: a way up the tree, and a subtree, then lie mostly side by side in memory."""
+        """Number the nodes in preorder: a path up the tree, and a subtree, are then mostly contiguous in memory."""
         cdef int32_t root = self.n, v = root, i = root, e
         cdef int64_t[::1] pot
         cdef Link[::1] link
@@ -877,13 +878,13 @@ cdef class Simplex(Basis):
         return self.hurry(now) if self.limit >= 0 else C_OK
 
     cdef inline int64_t work(self) noexcept nogil:
-        """What this solve has taken, in about ns: the same for the same network, however busy the machine is."""
+        """Work of this solve, in about ns: the same for the same network, at any load of the machine."""
         return SLOT_NS * self.scanned + MOVE_NS * self.moved + PIVOT_NS * self.pivots + SKETCH_NS * self.sketched
 
     cdef int hurry(self, double now) except -1 nogil:
-        """LATE if what is left of the limit is needed for the end; else let what is missing get dearer.
+        """Raise the price of deficits by the progress since the last check; LATE if the rest of the limit is needed for the end.
 
-        Its price follows the pivots: so slowly it does not make the way to the optimum longer.  With the clock it would rise faster, and does where the limit leaves
+        The price follows the pivots, slowly enough not to lengthen the path to the optimum.  The clock would raise it faster, and does where the limit leaves
         time for less than half as many pivots as there are nodes.
         """
         cdef double rise = RUSH * (now - self.looked) / self.limit if self.limit > 0 else 0
@@ -906,7 +907,7 @@ cdef class Simplex(Basis):
         return C_OK
 
     cdef bint overdue(self) except -1 nogil:
-        """Let signals in; True if the caller needs what is left, or not even a late answer is possible any more: half of what a limit may be exceeded by is gone."""
+        """Run signal handlers; True if the caller needs the remaining time, or else if half of the tolerance beyond the limit has passed."""
         with gil:
             fs_look()
             return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + (-self.rescue if self.rescue >= 0 else max(self.limit / 40, 0.005))
@@ -915,7 +916,7 @@ cdef class Simplex(Basis):
         """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`.
 
         At most `limit` slots are kept in ``suspect``.  They are priced again at every pivot, so the best of several blocks enters.
-        What is missing gets dearer as soon as a part of the slots has shown none: an optimum at a price that is too low is of no use.
+        The price of deficits rises once a part of the slots has shown none that may enter: an optimum at a price that is too low is of no use.
         """
         cdef Slot *slot = &self.slot[0]
         cdef Slot *four
@@ -945,7 +946,7 @@ cdef class Simplex(Basis):
                 if at >= self.slots:
                     at = 0
                 stop = min(at + block, self.slots)
-                for e in range(at, stop, 4):     # four at a time: most are not better, and one look says so of all
+                for e in range(at, stop, 4):     # four at a time: most have no better rc, and one test rejects all four
                     four = slot + e
                     a = four[0].cost + pot[four[0].tail] - pot[four[0].head]
                     b = four[1].cost + pot[four[1].tail] - pot[four[1].head]
@@ -983,14 +984,14 @@ cdef class Simplex(Basis):
                     return status
 
     cdef int pivot(self, int32_t e, int64_t rc, int64_t load) except -1 nogil:
-        """Send as much as fits round the cycle that slot e (with `load` on it) closes; exchange the blocking arc for it."""
+        """Send as much as possible around the cycle that slot e (with `load` on it) closes; exchange the blocking arc for it."""
         cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out = -1, apex, far, near
         cdef int64_t room = self.room[e], delta = room - load, up, down
         cdef int32_t code = self.code[e]
         cdef Link a = self.link[u], b = self.link[v]
         cdef bint side = False              # the blocking arc is on the tail's side
-        # Towards the apex: the cycle runs down to the tail and up from the head.  Of the arcs that block the last one counts: on
-        # the tail's side the first that we meet, and if it has no room at all we need not go on, as by (S) none blocks so on the head's.
+        # Towards the apex: the cycle runs down to the tail and up from the head.  The leaving arc is the last one that blocks: on
+        # the tail's side the first one met, and one without residual capacity ends the walk, as by (S) none blocks so on the head's.
         while u != v:
             if a.depth >= b.depth:
                 if self.slack[u].down < delta:
@@ -1039,7 +1040,7 @@ cdef class Simplex(Basis):
         return C_OK
 
     cdef int leave(self, int32_t out, int32_t e) except -1 nogil:
-        """Put the arc from `out` to its parent, which is at a bound, into slot e, in the direction in which it has room."""
+        """Move the arc from `out` to its parent, which is at a bound, into slot e, in the direction in which it has residual capacity."""
         cdef int32_t code = self.node[out].code, above = self.link[out].parent
         if code < 0:
             return self.kill(e)
@@ -1052,10 +1053,10 @@ cdef class Simplex(Basis):
         return self.note(e)
 
     cdef int shift(self, int32_t top, int32_t out, int64_t amount) except -1 nogil:
-        """Add to the potentials of top's subtree, and put its depths right: its root was `out`, the stem top .. out is reversed by now.
+        """Add to the potentials of top's subtree and correct its depths: its root was `out`, the stem top .. out is already reversed.
 
-        Only differences matter: if the anchor is in the subtree, what hangs with it from one node of the stem stays as it is, and all
-        else moves.  The anchor goes where most nodes have been moved last, so that they stay the next time.
+        Only differences matter: if the anchor is in the subtree, the part of it below one node of the stem stays as it is, and all other nodes
+        move.  The anchor goes where most nodes have been moved last, so that they stay the next time.
         """
         cdef int32_t v = self.anchor, stay = -1, end = self.node[top].last, after = self.next[end], level = self.link[top].depth, above, rise
         cdef int32_t deeper = self.link[self.link[top].parent].depth + 1 - level, least = self.link[out].depth
@@ -1082,14 +1083,14 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int move(self, int32_t begin, int32_t end, int32_t level, int32_t deeper, int64_t amount) except -1 nogil:
-        """Change potentials and depths from one node to another in preorder; each node of the stem begins a part that is 2 deeper: it was above, and is below."""
+        """Change potentials and depths from one node to another in preorder; each node of the stem begins a part 2 levels deeper, as it turns from ancestor to descendant."""
         cdef int32_t v = begin, above
         cdef int64_t moved = 1
         cdef int32_t *next_ = &self.next[0]
         cdef Link *link = &self.link[0]
         cdef int64_t *pot = &self.pot[0]
         while True:
-            above = link[v].depth < level       # added, not branched on: a stem cannot be foreseen
+            above = link[v].depth < level       # added, not branched on: a stem cannot be predicted
             level -= above
             deeper += 2 * above
             link[v].depth += deeper
@@ -1105,18 +1106,18 @@ cdef class Simplex(Basis):
         return self.inspect(begin, end, amount) if self.watch and amount else 0
 
     cdef int regraft(self, int32_t out, int32_t near, int32_t far, int64_t up, int64_t down, int32_t code) except -1 nogil:
-        """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code); `shift` puts the depths right."""
+        """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code); `shift` corrects the depths."""
         cdef int32_t old_last = self.node[out].last, before = self.node[out].prev, after = self.next[old_last]
         cdef int32_t u, above, end, keep, below, parent, old_code
         cdef Slack old_slack
-        # 1. out of the preorder
+        # 1. Remove the subtree from the preorder.
         u = self.link[out].parent
         self.next[before], self.node[after].prev = after, before
         while u >= 0 and self.node[u].last == old_last:
             self.node[u].last = before
             u = self.link[u].parent
-        # 2. reverse the stem near .. out.  The preorder of a stem node splits at its stem child: what comes before stays
-        # in front of what comes after, and both follow all that hangs below the child.
+        # 2. Reverse the stem near .. out.  The preorder of a stem node splits at its stem child: the part before stays
+        # in front of the part after, and both follow the subtrees below the child.
         above, u = far, near
         end = self.node[near].last
         after = self.next[end]
@@ -1144,7 +1145,7 @@ cdef class Simplex(Basis):
             if u == near:
                 break
             u = self.link[u].parent
-        # 3. into the preorder, right after `far`
+        # 3. Insert it into the preorder, right after `far`.
         after = self.next[far]
         self.next[far], self.node[near].prev = near, far
         self.next[end], self.node[after].prev = after, end
@@ -1157,7 +1158,7 @@ cdef class Simplex(Basis):
     # == the answer =================================================================================================
 
     cdef int finish(self) except -1 nogil:
-        """Write the flow in the tree; INFEASIBLE if an artificial arc root -> v carries some."""
+        """Write the flow in the tree; INFEASIBLE if an artificial arc root -> v carries flow."""
         cdef int32_t v
         cdef int status = C_OK
         for v in range(self.n):
@@ -1170,7 +1171,7 @@ cdef class Simplex(Basis):
         return status
 
     cdef int run(self) except -1 nogil:
-        """All that follows `survey`."""
+        """Solve after `survey`."""
         cdef int status
         self.level()
         status = self.fill()
@@ -1184,7 +1185,7 @@ cdef class Simplex(Basis):
         return status
 
     cdef int go_on(self, bint warm) except -1 nogil:
-        """Pivot from a basis that is whole, to the end of it or of the time; it was optimal before it changed, if `warm`."""
+        """Pivot from a whole basis to the optimum or the end of the time; it was optimal before it changed, if `warm`."""
         cdef int status
         self.whole, self.short = True, MANY
         status = self.settle()
@@ -1200,7 +1201,7 @@ cdef class Simplex(Basis):
     # == changes ====================================================================================================
 
     cdef int sever(self, int32_t v, int64_t rest) except -1 nogil:
-        """Take the arc from v to its parent, which is at a bound, out of the tree; v hangs from the root with `rest` to send."""
+        """Remove the arc from v to its parent, which is at a bound, from the tree; v hangs from the root with `rest` to send."""
         cdef int32_t e = self.spare
         self.spare = <int32_t>self.room[e]
         self.leave(v, e)
@@ -1210,7 +1211,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int feed(self, int32_t v, int64_t x) except -1 nogil:
-        """Let v have x more to send, as soon as `drain` comes to it."""
+        """Add x to the flow that v has to send up when `drain` comes to it."""
         if self.seen[v] != self.look:
             self.seen[v] = self.look
             self.owing[self.nowing] = v
@@ -1219,7 +1220,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int sink(self, int32_t i) except -1 nogil:
-        """Let owing[i] sink in the heap ``owing``, which has the deepest node first."""
+        """Sift owing[i] down in the heap ``owing``, whose top is the deepest node."""
         cdef int32_t v = self.owing[i], j, depth = self.link[v].depth
         while 2 * i + 1 < self.nowing:
             j = 2 * i + 1
@@ -1233,10 +1234,10 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int drain(self) except -1 nogil:
-        """Send all that is ``owed`` up the tree as far as there is room; for what finds none a node is cut off and hangs from the root.
+        """Send all that is ``owed`` up the tree as far as there is residual capacity; a node with a blocked rest is cut off and hangs from the root.
 
-        The deepest node comes first, so what is too much and what is missing meet at the first node that is above both, and no arc is met twice.  All below a
-        node that is cut off is settled, and all other depths change alike, so the heap stays one.
+        The deepest node comes first, so excess and deficit meet at their lowest common ancestor, and no arc is met twice.  All nodes below a
+        node that is cut off are settled, and all other depths change alike, so the heap stays valid.
         """
         cdef int32_t v, u, i
         cdef int64_t x, sent, up, down
@@ -1280,7 +1281,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int widen(self, int32_t a, int64_t capacity) except -1 nogil:
-        """Set an arc's capacity above its lower bound; flow that has no room any more is an excess at its tail and missing at its head."""
+        """Set an arc's capacity above its lower bound; flow above it becomes an excess at the tail and a deficit at the head."""
         cdef int32_t e = self.place[a], v = ~e, u
         cdef int64_t more
         if e >= 0:
@@ -1314,7 +1315,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int find_all(self) except -1 nogil:
-        """Note the place of every arc; from now on it is kept."""
+        """Record the place of every arc; it is kept up to date from now on."""
         cdef int32_t e
         with gil:
             self.place, self.ours, self.altered = _empty(self.m, INT32), _empty(self.n + 1, INT32), _empty(self.m // 8 + 64, INT32)
@@ -1328,7 +1329,7 @@ cdef class Simplex(Basis):
         return self.find_arcs()
 
     cdef int find_arcs(self) except -1 nogil:
-        """Note the arcs of every node."""
+        """List the arcs of every node."""
         cdef int32_t e, v, u, a
         with gil:
             self.at, self.seen, self.owing = _zeros(self.n + 2, INT32), _zeros(self.n + 1, INT32), _empty(self.n + 1, INT32)
@@ -1346,7 +1347,7 @@ cdef class Simplex(Basis):
             self.at[v + 2] += self.at[v + 1]
         with gil:
             self.around = _empty(self.at[self.n + 1], INT32)
-        for a in range(self.m):             # at[u + 1] is where the next of u goes
+        for a in range(self.m):             # at[u + 1] is the place of u's next arc
             e = self.place[a]
             if e >= 0:
                 u, v = self.slot[e].tail, self.slot[e].head
@@ -1358,7 +1359,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int find_nodes(self) except -1 nogil:
-        """Note where the caller's nodes are, and the arcs in the tree."""
+        """Record the places of the caller's nodes, and the arcs in the tree."""
         cdef int32_t v
         for v in range(self.n + 1):
             self.ours[self.name[v]] = v
@@ -1373,7 +1374,7 @@ cdef class Simplex(Basis):
 
     cdef bint change(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
                      const int64_t[::1] nodes, const int64_t[::1] added, bint late) except? -1 nogil:
-        """Bring changed data into the basis; False if it cannot take them: then it is spoilt."""
+        """Load changed data into the basis; False if it cannot take them: then it is unusable."""
         cdef int32_t v, a, e
         cdef Py_ssize_t i
         cdef int64_t w, cap, lo = 0, least = CINF, top = -CINF, far
@@ -1423,7 +1424,7 @@ cdef class Simplex(Basis):
         return top - least <= far
 
     cdef bint scattered(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1 nogil:
-        """True if so many arcs of the tree have new costs that shortest paths, on the potentials of before, make a better tree."""
+        """True if the tree arcs with new costs are so many that shortest paths, on the old potentials, make a better tree."""
         cdef int32_t e, v, u
         cdef int64_t count = 0
         cdef Py_ssize_t i
@@ -1435,7 +1436,7 @@ cdef class Simplex(Basis):
                 count += self.pot[u] - self.pot[v] != (-cost[i] if self.node[v].code & 1 else cost[i])
         return count > self.n // SCATTER + SCATTER
 
-    # -- what a change reaches -----------------------------------------------------------------------------------
+    # -- the part that a change reaches -----------------------------------------------------------------------------
 
     cdef inline int64_t reduced(self, int32_t e) except? -1 nogil:
         return self.slot[e].cost + self.pot[self.slot[e].tail] - self.pot[self.slot[e].head]
@@ -1449,14 +1450,14 @@ cdef class Simplex(Basis):
         return 0
 
     cdef bint pay(self, int64_t arcs) except -1 nogil:
-        """Look at so many arcs; False if that is too much."""
+        """Count a scan of arcs; False if it exceeds the purse."""
         self.purse -= arcs + 1
         self.scanned += arcs
         self.fuel -= arcs
         return self.purse >= 0
 
     cdef int inspect(self, int32_t begin, int32_t end, int64_t amount) except -1 nogil:
-        """Find the slots that may enter since the potentials of nodes, from one to another in preorder, have changed."""
+        """Find the slots that may enter after the potentials from one node to another in preorder have changed."""
         cdef int32_t v = begin, u, e, i
         while not self.unsure:
             u = self.name[v]
@@ -1482,11 +1483,11 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int32_t gate(self, int32_t top, bint out) except -2 nogil:
-        """The slot of least reduced cost out of the subtree of a node (or into it), -1 if there is none or it was too much to look at."""
+        """Slot of least reduced cost out of the subtree of a node (or into it), by the ratio test of the dual simplex; -1 without one, or if the scan grew too large."""
         cdef int32_t v = top, end = self.node[top].last, w = self.next[end], last = self.node[top].prev, u, e, i, best = -1
         cdef int64_t rc, least = CINF
-        cdef bint from_it = out             # flow leaves the side that is looked at
-        self.next_look()                    # the subtree is marked with it, and all the rest with one less, until one of them is whole
+        cdef bint from_it = out             # flow leaves the side that is scanned
+        self.next_look()                    # the subtree is marked with `look`, the other nodes with `look` - 1, until one of the two sides is complete
         while True:
             self.seen[v], self.seen[w] = self.look, self.look - 1
             if v == end or w == last:
@@ -1516,7 +1517,7 @@ cdef class Simplex(Basis):
         return best
 
     cdef int nearby(self) except -1 nogil:
-        """Pivot as far as the slots that may enter are known, then `redeem`: nothing is left to do if nothing is ``unsure``."""
+        """Pivot while the slots that may enter are known, then `redeem`; the basis is optimal unless ``unsure`` is set."""
         cdef int32_t i, e, enter, kept
         cdef int64_t rc, best
         cdef int status
@@ -1544,10 +1545,10 @@ cdef class Simplex(Basis):
         return C_OK if self.unsure else self.redeem()
 
     cdef int redeem(self) except -1 nogil:
-        """Let all artificial arcs be empty, while no slot may enter: what is too much first, into the tree, then out of it what is missing.
+        """Empty all artificial arcs by dual simplex steps, while no slot has rc < 0: first excesses, into the tree, then deficits, out of it.
 
-        The potentials of the subtree that hangs from an artificial arc move just as far as to let one slot enter for nothing.  So no slot may enter after it either.
-        A pivot that sends nothing makes a subtree with an excess smaller, and one that lacks something larger, so there are no cycles.
+        The potentials of the subtree that hangs from an artificial arc move just far enough for one slot to enter at rc = 0, so no slot has rc < 0 afterwards either.
+        A degenerate pivot makes a subtree with an excess smaller, and one with a deficit larger, so there is no cycling.
         """
         cdef int32_t v, e, i, many
         cdef int64_t rc
@@ -1596,7 +1597,7 @@ cdef class Simplex(Basis):
         return out
 
     cdef object cycle(self):
-        """The arcs of the unlimited cycle, each where the one before it ends."""
+        """Arcs of the unlimited cycle, each where the one before it ends."""
         cdef int32_t u, v
         u, v = self.slot[self.cycle_slot].tail, self.slot[self.cycle_slot].head
         down, up = [self.code[self.cycle_slot] >> 1], []
@@ -1610,7 +1611,7 @@ cdef class Simplex(Basis):
         return np.array(down[::-1] + up, INT64)
 
     def solve(self, double time_limit, double rescue=-1, int64_t allowance=-1, /):
-        """From nothing, or from the flow given; see `solve` below.  SPENT once it has taken more work than the allowance, unless that is negative."""
+        """Solve from scratch, or from the flow given; see `solve` below.  SPENT once the work exceeds the allowance, unless that is negative."""
         cdef int status
         self.begin(time_limit, rescue, allowance)
         with nogil:
@@ -1623,7 +1624,7 @@ cdef class Simplex(Basis):
             if status == C_OK:
                 status = self.run()
         answer = self.outcome(status, False)
-        # what only the start needs
+        # arrays that only the start needs
         if not self.load.shape[0]:
             self.load = _zeros(0, INT64)
         self.capacity = self.cost = self.before = self.b = self.dist = _zeros(0, INT64)
@@ -1633,9 +1634,9 @@ cdef class Simplex(Basis):
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
                const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, double rescue, bint late, int64_t allowance=-1, /):
-        """From the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that does not go.
+        """Solve from the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that is not possible.
 
-        Time was up when the basis was made if it is `late`, so it is not optimal.
+        A `late` basis was made when time was up, so it is not optimal.
         """
         cdef int status = C_RANGE
         cdef bint unripe = not self.kept and late and self.ripens()
@@ -1651,7 +1652,7 @@ cdef class Simplex(Basis):
         return None if status == C_RANGE else self.outcome(status, True)
 
     cdef int renew(self) except -1 nogil:
-        """Go on from a basis that was optimal before it changed: first with what that reaches, with all else if that is not enough."""
+        """Go on from a basis that was optimal before it changed: first with the part that the change reaches, then with all of it if needed."""
         cdef int status = self.nearby()
         self.watch = False
         self.trust = max(self.trust // 2, 64) if self.unsure else min(2 * self.trust, self.slots // 2 + 64)
@@ -1666,7 +1667,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef int keep(self) except -1:
-        """Let a basis that stopped half way serve again as one that was made for it: no arc has more room than its capacity but for what is unlimited."""
+        """Prepare an interrupted basis for reuse, as if made for it: no arc has more room than its capacity, or ``wide`` if that is unlimited."""
         cdef int32_t a, e, v
         cdef int64_t cap, lo, room
         if self.wide >= CINF or self.load.shape[0]:
@@ -1694,7 +1695,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef object gap(self, const int64_t[::1] room):
-        """The bound on the excess cost of a flow that leaves `room` (see _complete.pxi; of length 0: the flow in the basis); None if a way without limit is too cheap."""
+        """Bound on the excess cost of a flow with the residual capacities `room` (see _completion.pyx; of length 0: the basis's); None if an unlimited arc has rc < 0."""
         cdef int32_t e
         cdef int64_t rc, there, back, high = 0
         cdef uint64_t low = 0
@@ -1715,7 +1716,7 @@ cdef class Simplex(Basis):
         return (int(high) << 64) + int(low)
 
     cdef object flow_so_far(self):
-        """The flow so far, completed if something is missing, and its gap; (None, None) if there is none."""
+        """The flow so far, with deficits completed, and its gap; (None, None) if there is none."""
         cdef int64_t[::1] room
         cdef int32_t e, v, a, code
         cdef int64_t x
@@ -1770,22 +1771,22 @@ cdef class Simplex(Basis):
         return status, answer, proof, stats
 
     cdef list arrays(self):
-        """All that a solved one still needs."""
+        """Arrays that a solved basis still needs."""
         views = [self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
         if self.placed:
             views += [self.place, self.ours, self.altered, self.around, self.at, self.seen, self.owing, self.owed, self.suspect]
         return [view.base for view in views]
 
     def nbytes(self):
-        """Memory of all arrays."""
+        """Memory of all arrays, in bytes."""
         return sum([array.nbytes for array in self.arrays()])
 
     def told(self):
-        """The caller knows all flows; `changes` begins anew."""
+        """Note that the caller has read all flows; `changes` starts again from here."""
         self.naltered = 0
 
     def changes(self):
-        """Arcs whose flow may differ from what it was when the caller was `told`, some of them twice; None if any may."""
+        """Arcs whose flow may differ from that at the last `told`, some of them twice; None if any may."""
         return None if self.naltered < 0 else self.altered.base[:self.naltered]
 
     def reusable(self):
@@ -1793,11 +1794,11 @@ cdef class Simplex(Basis):
         return self.kept and not self.load.shape[0]
 
     def ripens(self):
-        """True if it may be after `ripen`: a basis that was not made to be kept is whole."""
+        """True if `resume` may be called after `ripen`: a basis that was not made to be kept is whole."""
         return self.whole and self.wide < CINF and not self.load.shape[0]
 
     def ripen(self, const int64_t[::1] capacity, /):
-        """Let a basis that was not made to be kept serve again: it gets the capacities by arc as they are now."""
+        """Prepare a basis for reuse that was not made for it, with the present capacities by arc."""
         if self.whole:
             self.find_all()
             self.told()
@@ -1805,7 +1806,7 @@ cdef class Simplex(Basis):
             self.keep()
             self.finish()
             self.capacity = self.room[:0]
-            self.whole = False          # without room for it, it is of no use
+            self.whole = False          # cleared: if `keep` found no room for reuse the basis is of no use
 
     def has(self):
         """Bool by arc: the arc is in the tree or in a slot."""
@@ -1822,7 +1823,7 @@ cdef class Simplex(Basis):
     # == as data =====================================================================================================
 
     def dump(self):
-        """The solved basis as flat arrays and numbers, for `restored`; what follows from the tree and the arcs is left out (see network/state.py)."""
+        """The solved basis as flat arrays and numbers, for `restored`; data that follow from the tree and the arcs are left out (see network/state.py)."""
         cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
         if not self.reusable():     # it will not be asked again
             return dict.fromkeys(_ARRAYS32, np.zeros(0, INT32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, INT64)) | dict.fromkeys(_NUMBERS, 0)
@@ -1850,10 +1851,10 @@ cdef class Simplex(Basis):
             "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
 
     cdef object adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
-        """Become what `dump` gave (see `restored`), from an empty basis; return None, or a text that names the fault.
+        """Load the state that `dump` gave (see `restored`) into an empty basis; return None, or a text that names the fault.
 
-        Every word is checked before it is used, and all that the proofs at the head of this file rest on: (T), (S), the flows and their balance, the bounds on
-        what they may become.  That the basis is optimal they do not need.
+        Every word is checked before it is used, and so is every premise of the proofs at the head of this file: (T), (S), the flows and their balance, and
+        their bounds.  The proofs do not need the optimality of the basis.
         """
         cdef const int32_t[::1] name = state["basis_name"], parent = state["basis_parent"], next_ = state["basis_next"], tree = state["basis_tree"]
         cdef const int32_t[::1] slot = state["basis_slot"], spare = state["basis_spare"]
@@ -1971,12 +1972,12 @@ cdef class Simplex(Basis):
             e = spare[i]
             if not 0 <= e < self.slots or self.code[e] != -1:
                 return f"basis_spare[{i}]: {e} is no dead slot, or occurs twice"
-            self.code[e] = -2           # for now: it is in the chain
+            self.code[e] = -2           # provisional: the slot is in the chain
             self.room[e], self.spare = self.spare, e
         for e in range(self.slots):
             if self.code[e] < 0:
                 self.code[e] = -1
-        # what flows, and what the bounds rest on
+        # flows, and the data behind the bounds
         for a in range(m):
             lo = lower[a] if lowers and tail[a] >= 0 else 0
             if not seen[a] and (flow[a] != lo or room[a] or cost[a]):
@@ -1986,7 +1987,7 @@ cdef class Simplex(Basis):
             if cost[a] < 0:
                 limited = min(limited + room[a], CINF)
             self.total = min(self.total + room[a], CINF)
-            # mod 2**64, and about: both together are the balance, where artificial arcs carry the rest
+            # mod 2**64, and approximately: both together prove the balance, where artificial arcs carry the rest
             u, v = <int32_t>tail[a], <int32_t>head[a]
             b[u] = <int64_t>(<uint64_t>b[u] - <uint64_t>flow[a])
             b[v] = <int64_t>(<uint64_t>b[v] + <uint64_t>flow[a])
@@ -2022,7 +2023,7 @@ def empty():
 
 
 def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance, /):
-    """The basis that `dump` gave, of the arcs and supplies given (free arc ids have the tail -1); (basis, None), or (None, a text that names the fault)."""
+    """Restore the basis of a `dump`, for the arcs and supplies given (free arc ids have the tail -1); (basis, None), or (None, a text that names the fault)."""
     cdef Simplex basis = empty()
     wrong = basis.adopt(state, tail, head, lower, balance)
     return (basis, None) if wrong is None else (None, wrong)
@@ -2034,7 +2035,7 @@ _NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_trust", "basis_v
 
 
 def narrowed(const int64_t[::1] ids, int64_t count, /):
-    """The ids in 32 bits, each read once; None if one is not in 0 .. count - 1."""
+    """Convert the ids to 32 bits, each read once; None if one is not in 0 .. count - 1."""
     cdef Py_ssize_t i
     cdef int64_t v
     cdef int32_t[::1] out = _empty(ids.shape[0], INT32)
@@ -2049,7 +2050,7 @@ def narrowed(const int64_t[::1] ids, int64_t count, /):
 
 
 def total_cost(const int64_t[::1] cost, const int64_t[::1] flow, /):
-    """The sum of their products, of any size."""
+    """Sum of their products, of any size."""
     cdef Py_ssize_t i
     cdef int64_t total = 0
     cdef double about = 0
@@ -2062,7 +2063,7 @@ def total_cost(const int64_t[::1] cost, const int64_t[::1] flow, /):
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
           const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential, int start=START_ANY,
           int64_t bulk=CINF, /):
-    """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
+    """Solve one problem, from scratch or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 
     The supplies must sum to 0 and node ids must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
     seconds, negative for none.  The answer is, by status,

@@ -3,14 +3,14 @@
 
 The problem
 -----------
-Nodes v with supply b(v) (> 0 sends), arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost w(a); wanted is a flow
+Nodes v with supply b(v) (> 0 sends), arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost w(a).  The problem is to find a flow
 that balances every node at least cost.  Lower bounds are moved into the supplies at once, so that below 0 <= f <= c.
 
 Symbols
 -------
 An arc is two *half-arcs*, one in the block of each end; the block of v is first[v] .. first[v + 1].  Half-arc h has the residual capacity ``room[h]``;
 ``room`` of h and of its mate sum to ``both[h]``.  Costs are multiplied by 2**shift, so that all below is in integers.  p is the potential,
-rc(h) = cost(h) + p(tail) - p(head) the *reduced cost*.  The *excess* of v is what arrives there, supply included, and does not leave; a node with a negative
+rc(h) = cost(h) + p(tail) - p(head) the *reduced cost*.  The *excess* of v is its supply + inflow - outflow; a node with a negative
 one is *in want*.  A flow without excess is *epsilon-optimal* if rc(h) >= -epsilon wherever room(h) > 0.
 
 Successive approximation (Goldberg and Tarjan)
@@ -19,7 +19,7 @@ Any flow is C-optimal, C the largest |w|.  `refine` makes an epsilon-optimal flo
 
 (R)  At every step of `refine` rc(h) >= -epsilon wherever room(h) > 0.
 
-It begins by filling all half-arcs with rc < 0.  Then excesses are discharged, first come, first served: along *admissible* half-arcs (room > 0, rc < 0); a node
+It begins by saturating all half-arcs with rc < 0.  Then excesses are discharged, first come, first served: along *admissible* half-arcs (room > 0, rc < 0); a node
 without one is *relabelled*: its potential falls until its best half-arc has rc = -epsilon.  Admissible half-arcs never form a cycle, so every excess arrives.
 
 look-ahead      before flow is pushed to a node that is not in want, the node must have an admissible half-arc, too, or it is relabelled first:
@@ -46,7 +46,7 @@ Range
 All capacities in the network together and all supplies are less than 2**61, so no excess overflows; costs are below 2**COST_BITS and potentials stay above
 -2**60, which `update` and `relabel` check, so no reduced cost overflows.  Costs for which 2**shift would be too small are declined (RANGE).
 
-What a stop leaves: with a time limit, flow and potentials are copied before a phase (`keep`), and LATE gives the last that were whole.  An exception gives nothing.
+State after a stop: with a time limit, flow and potentials are copied before a phase (`keep`), and LATE gives the last that were whole.  An exception gives nothing.
 
 Who calls whom: network/one_shot.py and _cs.pyx -> `solve` -> `Scaling.run` -> `survey`, `endless`, `fill`; `refine` -> `update`, `barren` -> `relabel`; `prove`.
 References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990); A. V. Goldberg, An efficient implementation of a scaling
@@ -69,12 +69,12 @@ cdef int64_t POT_MAX = <int64_t> 1 << 60
 cdef int64_t NEVER = 9223372036854775807
 
 cdef enum:
-    CHUNK = 65536      # arcs between two looks at clock and signals
+    CHUNK = 65536      # arcs between two checks of the clock and signals
     COST_BITS = 57
-    FIRST_BITS = 8     # the first epsilon is about C / 2**FIRST_BITS: what a coarser phase finds out costs more than it saves
+    FIRST_BITS = 8     # the first epsilon is about C / 2**FIRST_BITS: a coarser phase costs more than it saves
     STEP_BITS = 5      # from phase to phase epsilon is divided by 2**STEP_BITS
-    SHIFT_MIN = 6      # fewer bits than that below one unit of cost prove little
-    PROOF = 2          # half-arcs that `prove` may scan for each one
+    SHIFT_MIN = 6      # fewer fractional bits of a unit of cost prove little
+    PROOF = 2          # scans of `prove` per half-arc
     C_OK = 0
     C_INFEASIBLE = 1
     C_UNBOUNDED = 2
@@ -82,7 +82,7 @@ cdef enum:
     C_LATE = 4
 
 cdef enum:
-    FAR = 2147483647   # a distance that is not known
+    FAR = 2147483647   # an unknown distance
 
 OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
 
@@ -99,7 +99,7 @@ cdef class Scaling:
     cdef int64_t[::1] pot          # scaled; whole costs after `prove`
     cdef int64_t[::1] exc          # excess
     cdef int32_t[::1] first        # half-arcs of v: first[v] .. first[v + 1]
-    cdef int32_t[::1] at           # the half-arc where the search for an admissible one goes on: none before it is
+    cdef int32_t[::1] at           # the current half-arc: no half-arc before it is admissible
     cdef int32_t[::1] ring         # queue: ring[front .. front + queued], circular
     cdef unsigned char[::1] listed # 1 if in the ring
     cdef int32_t[::1] dist         # scratch of `update`: distance to the nearest node in want
@@ -113,10 +113,10 @@ cdef class Scaling:
     cdef int64_t[::1] room         # residual capacity
     cdef int64_t[::1] both         # room[h] + room[mate[h]], which never changes
     # -- by arc ---------------------------------------------------------------------------------------------------
-    cdef int32_t[::1] place        # its half-arc at the tail, -1 if its flow is fixed
+    cdef int32_t[::1] place        # half-arc of the arc at its tail, -1 if its flow is fixed
     # --------------------------------------------------------------------------------------------------------------
     cdef int32_t[::1] bucket       # of `update`: the first node by distance, -1 without one
-    cdef int64_t[::1] kept_room, kept_pot              # of the last whole flow, of length 0 without one
+    cdef int64_t[::1] kept_room, kept_pot              # residual capacities and potentials of the last whole flow, of length 0 without one
     cdef int32_t front, queued
     cdef int32_t halves
     cdef int32_t shift
@@ -124,10 +124,10 @@ cdef class Scaling:
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t volume, limited   # sum of |b|; of all limited capacities
     cdef bint has_endless          # an arc of negative cost is unlimited
-    cdef int64_t since, often      # relabels since the last `update`, and how many there may be
+    cdef int64_t since, often      # relabels since the last `update`, and their limit
     cdef bint worn                 # a potential left its range
     cdef int64_t fuel
-    cdef int64_t proof             # half-arcs that `prove` may scan for each one, before it must succeed
+    cdef int64_t proof             # scans of `prove` per half-arc, before it must succeed
     cdef double deadline
     cdef int32_t cycle_arc         # arc of the unlimited cycle
     cdef int32_t[::1] by           # of `endless`: arc by which a path comes to the node
@@ -214,7 +214,7 @@ cdef class Scaling:
         cdef int32_t a, u, v, h, k
         cdef int64_t lo = 0, cap, flow = 0, w, total = 0
         cdef bint lowers = self.lower.shape[0] > 0, loaded = self.before.shape[0] > 0
-        cdef int64_t far = POT_MAX >> self.shift, scale = <int64_t> 1 << self.shift    # negative numbers are not shifted: C leaves that open
+        cdef int64_t far = POT_MAX >> self.shift, scale = <int64_t> 1 << self.shift    # a product, as C leaves the shift of negative numbers undefined
         for v in range(1, self.n):
             self.first[v] += self.first[v - 1]
         self.first[self.n] = self.halves
@@ -252,7 +252,7 @@ cdef class Scaling:
         return C_OK
 
     cdef int endless(self) except -1 nogil:
-        """Look for a negative cycle of unlimited arcs, by Bellman and Ford; C_UNBOUNDED with one that the arcs ``by`` lead back along."""
+        """Look for a negative cycle of unlimited arcs by the Bellman-Ford algorithm; C_UNBOUNDED with one that the arcs ``by`` lead back along."""
         cdef int32_t a, v, u, turn = 0
         cdef int64_t[::1] dist = self.whole
         cdef bint better = True
@@ -318,7 +318,7 @@ cdef class Scaling:
         return 0
 
     cdef int fill_admissible(self) except -1 nogil:
-        """Fill all half-arcs of negative reduced cost: a flow that is 0-optimal, with excesses."""
+        """Saturate all half-arcs of negative reduced cost: the result is a 0-optimal pseudoflow, with excesses."""
         cdef int32_t h, v
         cdef int64_t p
         cdef const int32_t[::1] first = self.first, to = self.to
@@ -331,7 +331,7 @@ cdef class Scaling:
         return 0
 
     cdef int update(self, int bits) except -1 nogil:
-        """Lower potentials by eps = 2**bits times the distance to a node in want, by half-arcs of length 0 if admissible, else rc / eps + 1, rounded down.
+        """Lower potentials by eps = 2**bits times the distance to a node in want (global update); a half-arc has length 0 if admissible, else rc / eps + 1, rounded down.
 
         The search ends when it has settled every excess; farther nodes fall as far as the last settled one.
         """
@@ -369,7 +369,7 @@ cdef class Scaling:
             self.fuel -= first[v + 1] - first[v]
             self.scans += first[v + 1] - first[v]
             for h in range(first[v], first[v + 1]):
-                if both[h] > room[h]:   # the mate has room
+                if both[h] > room[h]:   # the mate has residual capacity
                     u = to[h]
                     e = dist[u]
                     if e <= b:
@@ -407,7 +407,7 @@ cdef class Scaling:
     cdef bint reachable(self) except -1 nogil:
         """True if a node in want can be reached from every excess; otherwise `listed` is 1 for the nodes from which none can be."""
         cdef int32_t v, h, i = 0, found = 0
-        self.front = self.queued = 0        # the ring is scratch: `refine` fills it anew after an update
+        self.front = self.queued = 0        # the ring is scratch: `refine` fills it again after an update
         for v in range(self.n):
             self.listed[v] = self.exc[v] >= 0
             if self.exc[v] < 0:
@@ -429,7 +429,7 @@ cdef class Scaling:
         return True
 
     cdef int list_active(self) except -1 nogil:
-        """Let the ring hold all excesses."""
+        """Fill the ring with all nodes of excess."""
         cdef int32_t v
         self.front = self.queued = 0
         for v in range(self.n):
@@ -440,7 +440,7 @@ cdef class Scaling:
         return 0
 
     cdef int32_t relabel(self, int32_t v, int64_t eps) except? -1 nogil:
-        """Lower v's potential until its best half-arc has rc = -eps, and return that; -1 without any: then the next `update` comes at once if v has an excess."""
+        """Lower v's potential until its best half-arc has rc = -eps, and return that half-arc; -1 without any: then `update` comes next if v has an excess."""
         cdef int32_t h, best_half = -1
         cdef int64_t best = NEVER, p = self.pot[v], rc
         for h in range(self.first[v], self.first[v + 1]):
@@ -473,7 +473,7 @@ cdef class Scaling:
         return True
 
     cdef int discharge(self, int32_t v, int64_t eps) except -1 nogil:
-        """Push v's excess away, relabelling v as often as that takes."""
+        """Discharge v: push its excess along admissible half-arcs, relabelling as often as needed."""
         cdef int32_t h, w
         cdef int64_t amount
         while self.exc[v] > 0:
@@ -573,7 +573,7 @@ cdef class Scaling:
         return 0
 
     cdef int run(self, int64_t eps, int64_t stop) except -1 nogil:
-        """From an `eps`-optimal flow to one that is `stop`-optimal, in whole costs; without excess or with."""
+        """Turn an `eps`-optimal flow into a `stop`-optimal one, in whole costs; the flow at the start may have excesses."""
         cdef int status = self.survey()
         cdef bint even, sure
         cdef int step, bits = 0
@@ -616,7 +616,7 @@ cdef class Scaling:
     # == the answer =======================================================================================================
 
     cdef object flow(self):
-        """The flow by arc."""
+        """Flow by arc."""
         cdef int32_t a
         out = _empty(self.m, np.int64)
         cdef int64_t[::1] flow = out
@@ -629,7 +629,7 @@ cdef class Scaling:
         return out
 
     cdef int64_t worst(self) except -1 nogil:
-        """The least epsilon for which flow and potentials, in whole costs, are epsilon-optimal."""
+        """Least epsilon for which flow and potentials, in whole costs, are epsilon-optimal."""
         cdef int32_t v, h
         cdef int64_t least = 0
         for v in range(self.n):
@@ -639,7 +639,7 @@ cdef class Scaling:
         return -least
 
     cdef object cycle(self):
-        """The arcs of the unlimited cycle, each where the one before it ends."""
+        """Arcs of the unlimited cycle, each where the one before it ends."""
         cdef int32_t a = self.cycle_arc, v
         arcs = [a]
         v = self.tail[a]
@@ -650,7 +650,7 @@ cdef class Scaling:
         return np.array(arcs[::-1], np.int64)
 
     def set_budget(self, int64_t proof, /):
-        """Let `prove` scan so many half-arcs for each one of the network, but for the last time."""
+        """Limit the scans of `prove` to `proof` per half-arc of the network, except for the last time."""
         self.proof = proof
 
     def solve(self, int64_t epsilon, int64_t stop, double time_limit, /):
@@ -677,7 +677,7 @@ cdef class Scaling:
             "refines": self.refines, "proofs": self.proofs, "epsilon": left, "gap": gap}
 
     cdef object gap(self, const int64_t[::1] flow):
-        """The sum of -rc * room over the residual half-arcs of a feasible flow: no less than its excess cost; None if a way without limit is too cheap."""
+        """Sum of -rc * room over the residual half-arcs of a feasible flow, an upper bound on its excess cost; None if an unlimited half-arc has rc < 0."""
         cdef int32_t a
         cdef int64_t rc, high = 0
         cdef uint64_t low = 0
@@ -695,7 +695,7 @@ cdef class Scaling:
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
           const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential,
           int64_t epsilon, int64_t stop, /):
-    """Solve one problem, from nothing or from any flow within the bounds and potentials; return (status, answer, proof, stats).
+    """Solve one problem, from scratch or from any flow within the bounds and potentials; return (status, answer, proof, stats).
 
     The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
     seconds, negative for none.  Flow and potentials to start from are taken to be `epsilon`-optimal (0: not known); wanted is a flow that is `stop`-optimal, 0 an optimum.

@@ -1,14 +1,14 @@
-"""Shortest residual paths between the ends of arcs: for how far a cost may move before a flow ceases to be optimal.
+"""Shortest residual paths between the ends of arcs: the range in which a cost may move while a flow stays optimal.
 
 The flow f is optimal for costs w with potentials p: the reduced cost w(a) + p(u) - p(v) of an arc a = (u, v) is >= 0 where f(a) < c(a), and <= 0 where
-f(a) > l(a).  Let another cost w' stand in the place of w(a), and nothing else change.  Then f stays optimal as long as no residual cycle through a has a negative cost, for
+f(a) > l(a).  Replace w(a) by another cost w'.  Then f stays optimal as long as no residual cycle through a has a negative cost, for
 every other cycle is as before:
 
     f(a) < c(a):   w' >= -d(v, u)       d(x, y): the length of a shortest residual path from x to y that does not use a itself, in costs w;
     f(a) > l(a):   w' <= d(u, v)        d = infinite where there is none.
 
-Paths are searched on reduced costs, which are >= 0, by Dijkstra's algorithm with a binary heap; the search ends at its goal.  So it costs
-O(m + n log n) for each arc and side at worst, and what lies nearer than the goal as a rule.
+Paths are searched on reduced costs, which are >= 0, by Dijkstra's algorithm with a binary heap; the search ends at its goal.  The cost for each arc and
+side is O(m + n log n) in the worst case, and usually that of the nodes nearer than the goal.
 """
 
 cimport cython
@@ -81,7 +81,7 @@ cdef class Search:
         return 0
 
     cdef int64_t between(self, int32_t start, int32_t goal, int32_t arc) except -1 nogil:
-        """The reduced length of a shortest path that does not use `arc`; FAR without one."""
+        """Reduced length of a shortest path that does not use `arc`; FAR without one."""
         cdef Item item
         cdef int32_t i, h, w
         cdef int64_t d

@@ -1,8 +1,8 @@
 # cython: embedsignature=False, binding=True
-"""What must be quick although it is called for one arc at a time: the columns below `SimpleMinCostFlow`, and lists of integers as vectors.
+"""Calls for one arc at a time, compiled for speed: the columns below `SimpleMinCostFlow`, and lists of integers as vectors.
 
 `Columns` is the problem of `flowsched.network.ortools.SimpleMinCostFlow` as vectors that grow.  Arcs are m rows, numbered from 0; nodes are the numbers below n.  A call
-checks its arguments and stores them: nothing else happens before a solve, which hands on at once what came or changed since the last one.
+checks its arguments and stores them, and does no other work.  A solve first hands on the data added or changed since the last one.
 
 Every number stored has passed the range checks of `_cs.pyx`: (n + 1) * |cost| stays below 2**59, and the magnitudes of all supplies add up to less than 2**60.
 So handing them on cannot fail for their size.
@@ -67,9 +67,9 @@ cdef class Columns:
     cdef int64_t[:, ::1] arc        # arc[i] for i < m: tail, head, capacity, cost
     cdef int64_t[::1] amount        # supply by node; nodes beyond its length have none
     cdef int64_t[::1] found         # flow by arc of the last solve, of length 0 without one
-    cdef object cost, sent          # cost of that flow, and what it sends
+    cdef object cost, sent          # cost of that flow, and the amount that it sends
     cdef Py_ssize_t m, n
-    cdef int64_t dear               # no |cost| is above it
+    cdef int64_t dear               # upper bound on every |cost|
     cdef int64_t volume             # sum of all |supply|
     cdef bint solved, busy
     cdef set recent_arcs, recent_nodes      # whose capacity or supply was set since `_taken`
@@ -100,7 +100,7 @@ cdef class Columns:
         return out
 
     cdef int64_t nodes_for(self, int64_t highest) except -1:
-        """Return how many nodes there are with this one; their number must suit the costs."""
+        """Return the number of nodes if this one is included; it must suit the costs."""
         if highest < self.n:
             return self.n
         if highest >= MOST_NODES:
@@ -176,7 +176,7 @@ cdef class Columns:
         return self.m - k
 
     cdef int64_t nodes_of(self, name, const int64_t *numbers, Py_ssize_t k) except -1:
-        """Return how many nodes there are with these."""
+        """Return the number of nodes if these are included."""
         cdef Py_ssize_t i
         cdef int64_t highest = -1
         for i in range(k):
@@ -204,7 +204,7 @@ cdef class Columns:
         count = self.nodes_of("nodes", nodes, k)
         if count > self.n:
             self.check_cost(self.dear, count)
-        for i in range(k):      # as the kernel counts: what a node had before is not taken off
+        for i in range(k):      # as the kernel counts: a node's former supply is not subtracted
             if not -MOST_VOLUME < supply[i] < MOST_VOLUME or volume + (supply[i] if supply[i] > 0 else -supply[i]) >= MOST_VOLUME:
                 raise CostRangeError(f"supplies[{i}]: {supply[i]} is too large; supplies must add up to less than 2**60")
             volume += supply[i] if supply[i] > 0 else -supply[i]
@@ -214,7 +214,7 @@ cdef class Columns:
             wider[:self.amount.shape[0]] = np.asarray(self.amount)
             self.amount = wider
         for i in range(k):
-            self.recent_nodes.add(nodes[i])     # one too many does no harm
+            self.recent_nodes.add(nodes[i])     # an additional entry does no harm
         self.n = count
         for i in range(k):
             v = nodes[i]
@@ -261,13 +261,13 @@ cdef class Columns:
 
     @cython.critical_section
     def num_nodes(self):
-        """Return how many nodes there are."""
+        """Return the number of nodes."""
         self.free()
         return self.n
 
     @cython.critical_section
     def num_arcs(self):
-        """Return how many arcs there are."""
+        """Return the number of arcs."""
         self.free()
         return self.m
 
@@ -351,11 +351,11 @@ cdef class Columns:
         return np.array(sorted(self.recent_arcs), np.int64), np.array(sorted(self.recent_nodes), np.int64)
 
     def _taken(self):
-        """Forget what is recent."""
+        """Clear the record of recent changes."""
         self.recent_arcs, self.recent_nodes = set(), set()
 
     def _keep(self, flow, cost, sent):
-        """Keep the flow that was found, or forget the last one (None)."""
+        """Keep the flow that was found, or clear the last one (None)."""
         found = _zeros(0, np.int64) if flow is None else flow
         self.found, self.cost, self.sent, self.solved = found, cost, sent, flow is not None
 
@@ -370,7 +370,7 @@ cdef class Columns:
         return self._arcs(), self._supplies(), answer
 
     def _restore(self, arcs, supplies, answer):
-        """Take problem and solution of another object into one that is new."""
+        """Copy problem and solution of another object into a new one."""
         self._add_arcs(*arcs)
         self._set_supplies(np.arange(len(supplies)), supplies)
         self._keep(*answer)

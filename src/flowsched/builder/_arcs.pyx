@@ -1,16 +1,16 @@
-"""Arcs from classes to machines: what a network has not been told of room and costs, and the flow on them.
+"""Arcs from classes to machines: changes of room and costs that the network has not yet received, and the flow on the arcs.
 
-A mirror (`flowsched.builder.class_arcs.ClassArcs`) holds by class and row the arc, its capacity, its cost and the bits of what stands against one more task.
-`refresh` changes the mirror, and tells the network, class by class and row by row.  Invariants, for all pairs and after each call:
+A mirror (`flowsched.builder.class_arcs.ClassArcs`) holds by class and row the arc, its capacity, its cost and the bits of the reasons against one more task.
+`refresh` changes the mirror, and sends the changes to the network, class by class and row by row.  Invariants, for all pairs and after each call:
 
-* capacity is the least of the room and of the seats: free slots, and those of tasks that the class may displace;
+* capacity is the lesser of the room and of the seats: free slots, and those of tasks that the class may displace;
 * cost is that of the pair when its arc was last open: the cost of a closed arc does not matter;
 * ``open[c]`` is the number of rows without any bit, and ``roomy[c]`` is ``open[c] > 0``.
 
-Memory is taken before the mirror changes: an exception before the network is told leaves it as it was.  Lengths and indices are checked before any array is used.
+Memory is taken before the mirror changes: an exception before the network has changed leaves the mirror as it was.  Lengths and indices are checked before any array is used.
 
-`sent` reads the flow where it may have changed: on the arcs from aggregators to racks that the last solution altered, and on those that had flow before.  So it
-costs what runs through racks now, not what there is.
+`sent` reads the flow where it may have changed: on the arcs from aggregators to racks that the last solution altered, and on those that had flow before.  Its cost
+thus follows the flow through racks, not the size of the cluster.
 """
 
 cimport cython
@@ -28,7 +28,7 @@ from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabu
 import numpy as np
 
 cdef enum:
-    AHEAD = 12              # pairs that memory is fetched ahead of
+    AHEAD = 12              # pairs between the current one and the one whose memory is prefetched
 
 
 cdef class ClassArcsColumns:
@@ -59,7 +59,7 @@ cdef inline void fetch(const World *w, int64_t r) noexcept nogil:
 
 
 cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, int64_t r, there) except -1:
-    """The slots open to a class: free ones, and those of tasks that it may displace: none without `level`, and none on the rows in `there`."""
+    """Slots open to a class: free ones, and those of tasks that it may displace: none without `level`, and none on the rows in `there`."""
     cdef int64_t seats = w.slots[r] - w.running[r]
     if level != NULL and w.slots[r] < UNLIMITED and (there is None or r not in there):
         seats += worse_of(w, level, c, r)
@@ -121,7 +121,7 @@ cdef array.array rows_of(inventory, const World *w, int64_t clock, rows):
 @cython.boundscheck(False)      # an axis may have the length 0
 def refresh(NetworkEdits batch not None, inventory, mirror, list classes not None, int64_t clock, recipe, prices, bint displacing, refused,
             rows=None, fits=None, bits=None, /):
-    """Bring the mirror up to date for classes and the rows that changed after `clock`, and tell the network.
+    """Bring the mirror up to date for classes and the rows that changed after `clock`, and send the changes to the network.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
     more : sequence of int
         Pairs ``class << 32 | rack`` where flow enters the rack otherwise than by the class's aggregator.
     changed : ndarray of int64 or None
-        Arcs, ascending: those of them that lead to racks are looked at, beside those in `_used`.  None if all may have changed.
+        Arcs, ascending: those of them that lead to racks are read, in addition to those in `_used`.  None if all may have changed.
     """
     cdef RackArcsColumns rack_arcs = racks.typed
     cdef ClassArcsColumns class_arcs = mirror.typed

@@ -1,6 +1,6 @@
-"""Running arcs, compiled: which differ from the tasks that run, and which age buckets have ended.
+"""Running arcs, compiled: arcs that differ from the tasks that run, and age buckets that have ended.
 
-`flowsched.builder.running.RunningArcs` holds by group and machine an arc, how many tasks of the group run there, and when the youngest of them has begun.
+`flowsched.builder.running.RunningArcs` holds by group and machine an arc, the number of tasks of the group that run there, and the start of the youngest of them.
 `find_running` compares these with the groups.
 """
 
@@ -24,7 +24,7 @@ cdef class RunningArcsColumns:
 
 
 cdef double youngest(tuple began) except? -1:
-    """The latest of some starts."""
+    """Latest of some starts."""
     cdef double latest = -INFINITY, one
     for start in began:
         one = start
@@ -42,7 +42,7 @@ def find_running(running, dict touched not None, /):
     old, aged : list of int
         Indices of arcs that go, and of those with another start.
     new, tails, heads, counts, starts : list
-        Indices of arcs that come, their ends, how many tasks run there, and when the youngest of them has begun.
+        Indices of arcs that come, their ends, the numbers of tasks that run there, and the starts of the youngest of them.
     """
     cdef dict of = running._of, nodes = running.groups.nodes, capacities = running.batch._capacity, known, on
     cdef list old = [], aged = [], new = [], tails = [], heads = [], counts = [], starts = []
@@ -103,7 +103,7 @@ cdef Ends ends_of(RunningArcsColumns at, running) except *:
 
 
 cdef int put_end(Ends *ends, double due, int64_t arc) except -1:
-    """Put in the end of a bucket, if it has one."""
+    """Insert the end of a bucket, if it has one."""
     cdef Py_ssize_t i = ends.count, above
     if due == INFINITY:
         return 0
@@ -121,7 +121,7 @@ cdef int put_end(Ends *ends, double due, int64_t arc) except -1:
 
 
 cdef void drop_end(Ends *ends) noexcept:
-    """Take out the first end: the last one takes its place, and sinks below those that are earlier."""
+    """Remove the first end: the last one takes its place, and is sifted down below earlier ones."""
     cdef Py_ssize_t i = 0, least, below, count = ends.count - 1
     ends.count = count
     while 4 * i + 1 < count:
@@ -137,9 +137,9 @@ cdef void drop_end(Ends *ends) noexcept:
 
 
 def age_running(running, list aged not None, policy, double now, /):
-    """Note the ages of these arcs of `RunningArcs`, and of those whose age bucket has ended; costs that differ are sent.
+    """Record the ages of these arcs of `RunningArcs`, and of those whose age bucket has ended; costs that differ are sent.
 
-    The first end in the heap is one that counts then.
+    Afterwards the first end in the heap is a current one.
     """
     cdef RunningArcsColumns at = running.typed
     cdef Ends ends = ends_of(at, running)
@@ -174,7 +174,7 @@ def age_running(running, list aged not None, policy, double now, /):
 
 
 def begin_running(running, list new not None, list counts not None, list starts not None, policy, now, /):
-    """Note how many tasks run where arcs of `RunningArcs` come, since when, and their ages; return the costs."""
+    """Record, where arcs of `RunningArcs` come, the numbers of running tasks, their starts and their ages; return the costs."""
     cdef RunningArcsColumns at = running.typed
     cdef Ends ends = ends_of(at, running)
     cdef int64_t index, bucket = 0

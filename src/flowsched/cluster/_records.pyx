@@ -1,6 +1,6 @@
 """Records of tasks and machines, and the chains in which tasks stand.
 
-There may be millions of records, so they have no header for the garbage collector (``no_gc``): a full collection looks at
+There may be millions of records, so they have no header for the garbage collector (``no_gc``): a full collection scans
 jobs and groups alone.  What the collector does not see may not be part of a cycle:
 
 (C)  A task's record refers to its group, and nothing that is reached from a group owns a record.  `Cluster.tasks` owns all
@@ -12,10 +12,10 @@ its group or run on its machine, `JOB` of the chain of its job.
 (L)  A link has either no chain, or a living one in which ``a.next is b`` if and only if ``b.prev is a``; ``count`` records are
      between ``first`` and ``last``.
 (D)  A record that is freed leaves its chains first, and a chain that is freed lets go of its records.  So no pointer
-     outlives what it points to.
+     outlives its target.
 (X)  Every change of links is whole: it cannot fail once it has begun.
 
-Loops hold a reference to the record at hand only; methods that return several make a list first, so the caller may alter the
+Loops hold a reference to the current record only; methods that return several make a list first, so the caller may alter the
 chain in the meantime.
 """
 
@@ -64,7 +64,7 @@ ctypedef int (*Setter)(object slot, object of, object value) except -1
 
 cdef struct Link:
     void* chain     # Chain in which the record stands, NULL without one
-    void* next      # TaskRecords beside it, NULL at an end
+    void* next      # neighbouring TaskRecords, NULL at an end
     void* prev
 
 
@@ -83,7 +83,7 @@ cdef class TaskRecord:
         Orders everything that ever began to wait or to run: it grows, so equal turns mean that nothing happened to the
         task in between.
     since : float or None
-        When it began to wait; None until a round tells the time.
+        When it began to wait; None until a round sets the time.
     row : int
         Row of the machine where it runs, -1 while it waits.
     devices : tuple of int
@@ -211,7 +211,7 @@ cdef class Chain:
         The tasks of a job; otherwise those that wait in a group or run on a machine.
     """
 
-    __slots__ = ("job",)        # all that an image tells; the tasks are the cluster's to tell
+    __slots__ = ("job",)        # the only field of an image; the tasks are in the cluster's image
 
     cdef int which
     cdef void* first
@@ -255,7 +255,7 @@ cdef class Chain:
         return f"Chain({self.some(0, self.count)!r})"
 
     cdef list some(self, Py_ssize_t first, Py_ssize_t end):
-        """The records from one position up to another one."""
+        """Records from one position up to another one."""
         cdef list found = []
         cdef void* at = self.first
         cdef Py_ssize_t i
@@ -320,8 +320,8 @@ cdef int append(Chain chain, list tasks) except -1:
 
 
 cdef int insert(Chain chain, list tasks) except -1:
-    cdef void* low = NULL       # all up to it are before the task
-    cdef void* high             # all behind it are after the task
+    cdef void* low = NULL       # last record known to come before the task
+    cdef void* high             # first record known to come after the task
     cdef void* at
     cdef TaskRecord record
     for record in tasks:
@@ -423,7 +423,7 @@ cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before ear
 
 
 def remember(dict before not None, list tasks not None, /):
-    """Note the state of tasks that are not in `before`."""
+    """Record the state of the tasks that are not in `before`."""
     note_states(before, tasks)
 
 
@@ -509,7 +509,7 @@ def starts(dict records not None, tuple kinds not None, /):
 
 
 def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /):
-    """Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended."""
+    """Number the runs that deltas have begun, in their order, after `run`; return the last number, and the numbers of the runs that they have ended."""
     cdef list ended = []
     cdef TaskRecord record
     place, preempt = kinds
@@ -525,7 +525,7 @@ def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /
 
 
 def moved(dict before not None, dict machines not None, out, /):
-    """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order."""
+    """Write the tasks that start to an `Outcome`, by their turns; return the other tasks that stop or move, in that order."""
     cdef dict placements = out.placements, gangs = out.gangs
     cdef list tasks = out.tasks, places = out.machines, devices = out.devices, turns = out.turns, others = []
     cdef list order = list(before)
@@ -564,7 +564,7 @@ def moved(dict before not None, dict machines not None, out, /):
 def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
     """Return the deltas of tasks that start, each on its machine (by id) and devices.
 
-    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    A delta refers to ids and devices alone, as a record does (C), so the collector need not scan it.
     """
     cdef list made = []
     cdef Py_ssize_t i
@@ -581,7 +581,7 @@ def places(list tasks not None, list machines not None, list devices not None, t
 
 
 def untracked(thing, /):
-    """Return a value that refers to ids and numbers alone, as a record does (C): the collector need not look at it."""
+    """Return a value that refers to ids and numbers alone, as a record does (C): the collector need not scan it."""
     PyObject_GC_UnTrack(<void*> thing)
     return thing
 
@@ -614,7 +614,7 @@ def alike(tuple tasks not None, tuple names not None, /):
 
 
 cdef bint same_parts(value, other, int deep) noexcept:
-    """Whether both are the same object, or tuples of the same objects; `deep` tuples may be in each other."""
+    """True if both are the same object, or tuples of the same objects; tuples may nest `deep` levels."""
     cdef Py_ssize_t i
     if value is other:
         return True
@@ -627,7 +627,7 @@ cdef bint same_parts(value, other, int deep) noexcept:
 
 
 def added(list ids not None, group, list indices not None, int64_t turn, since, duration, list by_index not None, /):
-    """Return records of new tasks of a group, with these indices and the turns behind this one; enter them in `by_index`."""
+    """Return records of new tasks of a group, with these indices and the turns after `turn`; enter them in `by_index`."""
     cdef list records = []
     cdef TaskRecord record
     cdef Py_ssize_t i
@@ -654,7 +654,7 @@ cdef int renumber(world, list tasks) except -1:
 
 
 cdef int64_t span(list tasks) except -1:
-    """The length of columns that have a place for each of the tasks."""
+    """Length of columns that have a place for each of the tasks."""
     cdef TaskRecord task
     cdef int64_t most = 0
     for task in tasks:
@@ -665,7 +665,7 @@ cdef int64_t span(list tasks) except -1:
 
 
 cdef RunningTasksColumns columns_for(running, list tasks, bint grow):
-    """The columns of `RunningTasks`, which have a place for each of the tasks."""
+    """Columns of `RunningTasks`, with a place for each of the tasks."""
     cdef int64_t need = span(tasks)
     cdef RunningTasksColumns at = running.typed
     if need > at.row.shape[0]:
@@ -677,7 +677,7 @@ cdef RunningTasksColumns columns_for(running, list tasks, bint grow):
 
 
 cdef int run(running, RunningTasksColumns at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
-    """Let tasks run, each on these devices."""
+    """Mark tasks as running on a machine, each on these devices."""
     cdef double now = since, end
     cdef TaskRecord task
     cdef int64_t estimated = 0
@@ -693,7 +693,7 @@ cdef int run(running, RunningTasksColumns at, list tasks, int32_t row, int64_t c
 
 
 cdef int run_no_more(running, RunningTasksColumns at, list tasks) except -1:
-    """Let tasks run no more."""
+    """Mark tasks as no longer running."""
     cdef TaskRecord task
     cdef int64_t estimated = 0
     for task in tasks:
@@ -707,7 +707,7 @@ cdef int run_no_more(running, RunningTasksColumns at, list tasks) except -1:
 def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
     """Take the room of tasks of a class, each on these devices; with a negative count, give their room back.
 
-    IndexError if the machine, the class or a device is none: nothing has changed then.
+    IndexError if the machine, the class or a device does not exist; then nothing has changed.
     """
     take_room(inventory, row, class_id, devices, count)
 
@@ -755,7 +755,7 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
 
 
 cdef uint32_t bits_over(inventory, InventoryColumns at, int64_t row) except? 0:
-    """The bits of what the tasks of a machine take more of than it has; what a rule decides on is none of them."""
+    """Bits of the resources of which a machine's tasks take more than it has; resources that a rule decides on are left out."""
     cdef int64_t g = inventory.suitability.device, d
     cdef bint ruled = inventory.rule is not None
     cdef uint32_t bits = 0
@@ -773,7 +773,7 @@ cdef uint32_t bits_over(inventory, InventoryColumns at, int64_t row) except? 0:
 
 
 cdef int note_over(inventory, InventoryColumns at, int64_t row) except -1:
-    """Bring `Inventory.over` of a machine up to date; the slots of the network depend on whether it is 0."""
+    """Update `Inventory.over` of a machine; the slots of the network depend on whether it is 0."""
     cdef uint32_t bits = bits_over(inventory, at, row)
     if bits != at.over[row]:
         at.over[row] = bits
@@ -782,12 +782,12 @@ cdef int note_over(inventory, InventoryColumns at, int64_t row) except -1:
 
 
 def over_capacity(inventory, int64_t row, /):
-    """Return the bits (see `flowsched.cluster.limits`) of what the tasks of a machine take more of than it has."""
+    """Return the bits (see `flowsched.cluster.limits`) of the resources of which a machine's tasks take more than it has."""
     return bits_over(inventory, inventory.typed, row)
 
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
-    """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
+    """Return the number of further tasks of the class, up to `most`, that fit by slots and resources alone; 0 for a class with devices."""
     return spare(inventory, row, class_id, most)
 
 
@@ -807,9 +807,9 @@ cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) excep
     return max(count, 0)
 
 
-@cython.boundscheck(False)      # memory is only fetched
+@cython.boundscheck(False)      # memory is only prefetched
 def fetch(inventory, dict tasks not None, ids, /):
-    """Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it."""
+    """Prefetch the memory of running tasks that are about to end, and of their machines: without it, most of the time is spent on cache misses."""
     cdef list found = []
     cdef InventoryColumns at = inventory.typed
     cdef RunningTasksColumns running = inventory.tasks.typed
@@ -846,7 +846,7 @@ def fetch(inventory, dict tasks not None, ids, /):
 
 
 def settle(world, list tasks not None, int32_t row, tuple devices not None, since, /):
-    """Let tasks run on a machine since then, each on these devices."""
+    """Place tasks on a machine as running since then, each on these devices."""
     place(world, tasks, (<TaskRecord> tasks[0]).group, row, devices, since)
 
 
@@ -865,7 +865,7 @@ cdef int place(world, list tasks, group, int32_t row, tuple devices, since) exce
 
 
 def unsettle(world, list tasks not None, /):
-    """Let tasks that run together, since one time, run no more."""
+    """Remove tasks that run together, since one time, from their machine."""
     displace(world, tasks)
 
 
@@ -892,7 +892,7 @@ cdef int displace(world, list tasks) except -1:
 
 
 cdef int note(world, cls, group, bint entered) except -1:
-    """Tell the reader of a class's queue that a group has changed, and whether it `entered` the queue, at the end."""
+    """Report to the reader of a class's queue that a group has changed, and whether it `entered` the queue, at the end."""
     queue = (<dict> world.queues).get(cls)
     if queue is not None:
         changed = <dict> queue.changed
@@ -905,7 +905,7 @@ cdef int note(world, cls, group, bint entered) except -1:
 
 
 def enqueue(world, list tasks not None, /):
-    """Let tasks wait, in the order of their turns."""
+    """Queue tasks, in the order of their turns."""
     cdef object group = (<TaskRecord> tasks[0]).group
     wait(world, tasks, group)
     touched(world, group)
@@ -927,7 +927,7 @@ cdef int wait(world, list tasks, group) except -1:
 
 
 def dequeue(world, list tasks not None, /):
-    """Let tasks wait no more."""
+    """Remove tasks from the queue."""
     cdef object group = (<TaskRecord> tasks[0]).group
     wait_no_more(world, tasks, group)
     touched(world, group)
@@ -949,7 +949,7 @@ cdef int wait_no_more(world, list tasks, group) except -1:
 
 
 def start(world, list tasks not None, int32_t row, tuple devices not None, now, /):
-    """Let waiting tasks run from now on, each on these devices; the caller has checked that they may."""
+    """Start waiting tasks now, each on these devices; the caller has checked that they may."""
     begin(world, tasks, row, devices, now)
 
 
@@ -961,7 +961,7 @@ cdef int begin(world, list tasks, int32_t row, tuple devices, now) except -1:
 
 
 def again(world, TaskRecord task not None, now, /):
-    """Let a task wait behind all others since then."""
+    """Queue a task behind all others, as waiting since `now`."""
     cdef list tasks = [task]
     renumber(world, tasks)
     task.since = now
@@ -970,9 +970,9 @@ def again(world, TaskRecord task not None, now, /):
 
 
 def restore(world, list tasks not None, list states not None, /):
-    """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+    """Return tasks to earlier states of their own, as if nothing had happened to them since.
 
-    They are together at one place or wait, and were so before.
+    They are together at one place or wait, and did so before.
     """
     put_back(world, tasks, states)
 
@@ -999,7 +999,7 @@ cdef int put_back(world, list tasks, list states) except -1:
 
 
 def undo(dict before not None, world, /):
-    """Take all tasks back to what was noted of them, the last ones first."""
+    """Return all tasks to their recorded states, the last ones first."""
     cdef list tasks = [], states = []
     cdef TaskRecord task, first = None
     cdef Before state, earlier = None
@@ -1016,9 +1016,9 @@ def undo(dict before not None, world, /):
 
 
 def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
-    """Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
+    """Start tasks on machines (by id) and devices as they started in a trial, since which nothing has happened.
 
-    Their runs are numbered behind this one; the last number is returned.  All is as after a commit that checks: tasks with
+    Their runs are numbered after `run`; the last number is returned.  The state is as after a commit that checks: tasks with
     devices start one by one, and those of one group on the same devices share one tuple.
     """
     cdef dict records = world.machines
@@ -1039,7 +1039,7 @@ def start_again(world, list tasks not None, list machines not None, list devices
 
 
 def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):
-    """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
+    """Do the same as `start`, and record in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
     start_noted(before, world, tasks, row, devices, now)
 
 
@@ -1052,10 +1052,10 @@ cdef int start_noted(dict before, world, list tasks, int32_t row, tuple devices,
 
 
 def start_rows(dict before not None, world, list tasks not None, Py_ssize_t done, list rows not None, Py_ssize_t full, now, /):
-    """As `try_start` on machine after machine; `rows` are pairs of a machine, and how many tasks it takes.
+    """Do the same as `try_start` on machine after machine; `rows` are pairs of a machine and its number of tasks.
 
-    `done` tasks, and `full` machines, are behind.  Stops in front of the first machine with too little room, and of a task that
-    is in `before`.  Returns how many tasks and machines are behind now.
+    `done` tasks, and `full` machines, are finished.  Stops in front of the first machine with too little room, and of a task that
+    is in `before`.  Returns the numbers of tasks and machines that are finished now.
     """
     cdef list some
     cdef tuple pair
@@ -1079,7 +1079,7 @@ def start_rows(dict before not None, world, list tasks not None, Py_ssize_t done
 
 
 cdef dict touched(world, group):
-    """Note that the group has changed; return the rows where its number of running tasks has."""
+    """Record that the group has changed; return the rows where its number of running tasks has."""
     cdef dict groups = world._changes.groups
     rows = groups.get(group)
     if rows is None:

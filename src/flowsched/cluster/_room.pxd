@@ -15,7 +15,7 @@ cdef extern from *:
     """
     const int64_t MICRO "FS_MICRO"
     const int64_t UNLIMITED "FS_UNLIMITED"
-    void fs_fetch(const void *p) noexcept nogil         # it will be needed soon
+    void fs_fetch(const void *p) noexcept nogil         # a prefetch: it will be needed soon
 
 cdef enum:                      # bits of `flowsched.cluster.limits`
     DOWN = 1
@@ -38,23 +38,23 @@ cdef class SuitabilityColumns:  # of `Suitability`
 
 
 cdef struct World:
-    Py_ssize_t classes, rows                # all indices are below
+    Py_ssize_t classes, rows                # all indices are below these
     Py_ssize_t resources, levels, shapes
     Py_ssize_t g                            # the resource of devices, -1 without one
     const int64_t *demand                   # by class and resource
     const int64_t *priority                 # by class
     const int64_t *capacity                 # by row and resource
     const int64_t *free                     # by row and resource
-    const int64_t *device                   # what is free of each device, machine by machine
+    const int64_t *device                   # free amount of each device, machine by machine
     const int64_t *first                    # by row: where its devices begin
     const int64_t *devices                  # by row: their number
-    const uint32_t *over                    # by row: bits of what its tasks take more of than there is
+    const uint32_t *over                    # by row: bits of the resources of which its tasks take more than there is
     const int64_t *slots                    # by row
-    const int64_t *running                  # by row: tasks now
-    const int64_t *running_at               # by row and level: tasks of that priority
+    const int64_t *running                  # by row: number of tasks now
+    const int64_t *running_at               # by row and level: number of tasks of that priority
     const int64_t *shape                    # by row
     const uint8_t *usable                   # by row
-    const int64_t *version                  # by row: when it changed last
+    const int64_t *version                  # by row: clock of its last change
     const uint8_t *suits                    # by class and shape: labels and taints allow it
     const int64_t *held                     # by row, as far as the column goes: see `Reservations.held`
     Py_ssize_t held_rows
@@ -93,7 +93,7 @@ cdef inline bint kept(const World *w, int64_t c, int64_t other) noexcept nogil:
 
 
 cdef inline int64_t room_of(const World *w, int64_t c, int64_t r, bint ruled, uint32_t *why) noexcept nogil:
-    """The tasks of a class that fit on a machine; `why`: the bits of one more.  With `ruled`, resources are a limit's that is asked elsewhere."""
+    """Number of tasks of a class that fit on a machine; `why`: the bits against one more.  With `ruled`, a limit decides on resources elsewhere."""
     cdef const int64_t *demand = w.demand + c * w.resources
     cdef const int64_t *free = w.free + r * w.resources
     cdef uint32_t bits = w.over[r]
@@ -126,7 +126,7 @@ cdef inline int64_t room_of(const World *w, int64_t c, int64_t r, bint ruled, ui
 
 
 cdef inline int64_t worse_of(const World *w, const int64_t *level, int64_t c, int64_t r) noexcept nogil:
-    """The running tasks of worse (larger) priority than the class."""
+    """Number of running tasks of worse (larger) priority than the class."""
     cdef int64_t count = 0
     cdef Py_ssize_t i
     for i in range(w.levels):

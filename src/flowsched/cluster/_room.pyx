@@ -1,4 +1,4 @@
-"""What has room on a machine, and which machines changed: rules over pairs of a class and a machine.
+"""Room on machines, and the machines that changed: rules over pairs of a class and a machine.
 
 One function per rule, so that NumPy's callers and the refresh of the builder's arcs agree to the last bit.
 
@@ -37,7 +37,7 @@ cdef class SuitabilityColumns:
 
 
 cdef array.array numbers(Py_ssize_t count):
-    """Memory for so many int64, which is to be filled."""
+    """Memory for `count` int64, not initialised."""
     fs_allocate()
     return array.clone(NUMBERS, count, False)
 
@@ -53,7 +53,7 @@ cdef object matrix(Py_ssize_t lines, Py_ssize_t width, kind):
 
 @cython.boundscheck(False)      # an axis may have the length 0
 cdef InventoryColumns open_world(inventory, World *w):
-    """Look at the columns of an `Inventory`; they are there as long as the result is."""
+    """Open the columns of an `Inventory`; they exist as long as the result does."""
     cdef InventoryColumns at = inventory.typed
     cdef SuitabilityColumns suitability = inventory.suitability.typed
     cdef const int64_t[::1] held
@@ -76,14 +76,14 @@ cdef InventoryColumns open_world(inventory, World *w):
 
 
 cdef int check(int64_t index, Py_ssize_t end, str what) except -1:
-    """The index is below `end`."""
+    """Check that the index is below `end`."""
     if not 0 <= index < end:
         raise IndexError(f"{what} {index}")
     return 0
 
 
 cdef int check_all(const int64_t[::1] index, Py_ssize_t end, str what) except -1:
-    """All of the indices are below `end`."""
+    """Check that all of the indices are below `end`."""
     cdef Py_ssize_t i
     for i in range(index.shape[0]):
         check(index[i], end, what)
@@ -91,7 +91,7 @@ cdef int check_all(const int64_t[::1] index, Py_ssize_t end, str what) except -1
 
 
 def room(inventory, const int64_t[::1] classes not None, const int64_t[::1] rows not None, bint ruled, /):
-    """Return the tasks of each class that fit on each machine, and the bits of one more: int64 and uint32, shape (classes, rows)."""
+    """Return the number of tasks of each class that fit on each machine, and the bits against one more: int64 and uint32, shape (classes, rows)."""
     cdef World w
     cdef InventoryColumns _at = open_world(inventory, &w)
     cdef Py_ssize_t i, j
@@ -123,7 +123,7 @@ def sizes(inventory, const int64_t[::1] classes not None, /):
 
 
 cdef bint at_most(const int64_t *need, const int64_t *have, Py_ssize_t width) noexcept nogil:
-    """Whether there is so much of each resource."""
+    """True if each resource has at least the amount needed."""
     cdef Py_ssize_t d
     for d in range(width):
         if need[d] > have[d]:
@@ -132,7 +132,7 @@ cdef bint at_most(const int64_t *need, const int64_t *have, Py_ssize_t width) no
 
 
 cdef void add_spacious(const int64_t *free, Py_ssize_t rows, const int64_t *need, int64_t *out, Py_ssize_t width) noexcept nogil:
-    """Add up what is free of each resource on the machines where so much of each is."""
+    """Add up the free amounts of each resource on the machines that have at least `need` of each."""
     cdef Py_ssize_t _, d
     for _ in range(rows):
         if at_most(need, free, width):
@@ -143,7 +143,7 @@ cdef void add_spacious(const int64_t *free, Py_ssize_t rows, const int64_t *need
 
 @cython.boundscheck(False)      # an axis may have the length 0
 def spacious(inventory, const int64_t[::1] least not None, /):
-    """Return what is free of each resource on the machines where so much of each is, int64."""
+    """Return the free amounts of each resource on the machines that have at least `least` of each, summed, int64."""
     cdef InventoryColumns at = inventory.typed
     cdef Py_ssize_t width = at.free.shape[1]
     found = _zeros(width, np.int64)
@@ -155,7 +155,7 @@ def spacious(inventory, const int64_t[::1] least not None, /):
 
 
 cdef array.array levels_of(inventory, const World *w):
-    """The priority of each level in use, and any for the others, where no task runs."""
+    """Priority of each level in use, and 0 for the others, where no task runs."""
     cdef Py_ssize_t i = 0
     cdef array.array found = numbers(w.levels)
     cdef int64_t *level = int64s(found)
@@ -171,7 +171,7 @@ cdef array.array levels_of(inventory, const World *w):
 
 
 def worse_running(inventory, const int64_t[::1] classes not None, const int64_t[::1] rows not None, /):
-    """Return the running tasks of worse (larger) priority than each class, int64, shape (classes, rows)."""
+    """Return the number of running tasks of worse (larger) priority than each class, int64, shape (classes, rows)."""
     cdef World w
     cdef InventoryColumns _at = open_world(inventory, &w)
     cdef array.array levels = levels_of(inventory, &w)
@@ -205,7 +205,7 @@ cdef array.array logged(list log, Py_ssize_t start, int64_t clock, const World *
     for i in range(k):
         row[count] = log[start + i]
         check(row[count], w.rows, "row")
-        count += w.version[row[count]] == clock + 1 + i       # else the row has changed once more, or its machine has gone
+        count += w.version[row[count]] == clock + 1 + i       # else the row has changed again, or its machine has gone
     qsort(row, count, sizeof(int64_t), &ascending)
     array.resize(found, count)
     return found

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 __all__ = ["Columns", "IdPool", "column", "grown", "view"]
 
 _START = 8
-"""Length of an axis at first, unless `Columns` is told another one."""
+"""Length of an axis at first, unless `Columns` is given another one."""
 
 
 def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
@@ -57,7 +57,7 @@ def column(*axes: str, dtype: DTypeLike = np.int64, fill: float = 0) -> Any:
 
 
 def view(array: str) -> Any:
-    """Declare a memory view of an array: single entries are several times as fast through it as through NumPy."""
+    """Declare a memory view of an array: access to single entries is several times as fast as through NumPy."""
     return _View(array)
 
 
@@ -72,7 +72,7 @@ class Columns:
             cost: Ints = column("classes", "rows")
             _arc: memoryview = view("arc")
 
-    The arrays are plain attributes of the object: reading one is one look-up.  They are longer than what is in use.
+    The arrays are plain attributes of the object: reading one is one look-up.  They are longer than the part in use.
     An array that has a view must not be assigned; `grow` renews both.  Copies and images of the object make their own
     views.
 
@@ -117,7 +117,7 @@ class Columns:
         self._renew_views()
 
     def grow(self, **least: int) -> None:
-        """Make room for at least so many entries along axes; an axis that is too short is at least doubled."""
+        """Make room for at least these numbers of entries along axes; an axis that is too short is at least doubled."""
         short: dict[str, int] = {}
         for axis, want in least.items():
             name, position = self._axes[axis][0]
@@ -146,7 +146,7 @@ class Columns:
             self.typed = typed
 
     def _check_arrays(self) -> None:
-        """Raise ValueError if the arrays are others than those declared, in an image that is damaged."""
+        """Raise ValueError if the arrays differ from those declared, in an image that is damaged."""
         lengths = {axis: getattr(self, name).shape[position] for axis, ((name, position), *_) in self._axes.items()}
         for name, spec in self._columns.items():
             array = getattr(self, name)
@@ -162,7 +162,7 @@ class Columns:
 
 
 class IdPool:
-    """Hands out the index last given back, else the next new one."""
+    """A pool of indices; `take` returns the index last given back, else the next new one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -176,7 +176,7 @@ class IdPool:
         return self.count - 1
 
     def take_some(self, count: int) -> list[int]:
-        """Return so many indices that are not in use, as `take` would."""
+        """Return `count` indices that are not in use, as `take` would."""
         free = self._free
         taken = free[: -count - 1 : -1]
         del free[len(free) - len(taken) :]

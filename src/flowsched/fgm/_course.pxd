@@ -1,3 +1,3 @@
-# What the kernels of stages share.
+# Declarations that the kernels of stages share.
 
-cdef double TINY     # times are equal when they differ by at most this
+cdef double TINY     # s; times are equal when they differ by at most this

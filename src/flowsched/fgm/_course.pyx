@@ -1,5 +1,5 @@
 # cython: embedsignature=False
-"""The kernel of prediction: tasks of machines proceed through their stages, and leave timelines of what is available.
+"""The kernel of prediction: tasks of machines proceed through their stages, and leave timelines of the available amounts.
 
 Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling Method in Cloud Environment",
 Journal of Software 31(12), 2020 (FGM).
@@ -14,14 +14,14 @@ exact; times are float64, absolute, and equal when they differ by at most ``TINY
 Progress (equations 1, 4, 5)
 ----------------------------
 A soft resource is compressed by r_d = max(0, (W_d - N_d) / W_d); a task by r_i = max of r_d over the soft d that it
-wants.  It proceeds at (1 - r_i) (1 - g r_i) seconds of work per second, g the *contention*: p = g r_i is what
-competing costs beyond sharing.  `flow` lets a machine's tasks proceed from one stage boundary to the next; between two
+wants.  It proceeds at (1 - r_i) (1 - g r_i) seconds of work per second, g the *contention*: p = g r_i is the cost of
+competing, beyond sharing.  `flow` advances a machine's tasks from one stage boundary to the next; between two
 boundaries all is constant, and that is one stage of the machine's timeline.
 
 Reach (equations 1, 2 and 5, and the test of Algorithm 2)
 ---------------------------------------------------------
-Algorithm 2 lets a newcomer that wants x into a stage if y = x - a, by which more is wanted than there is, is at most limit N, and the throughput of all does not
-fall, which is (2).  Work is in proportion to what is used.  Without the newcomer N - a is done in a unit of time; with it N + y is wanted, compressed by
+Algorithm 2 lets a newcomer that wants x into a stage if the excess demand y = x - a is at most limit N, and the throughput of all does not
+fall, which is (2).  Work is in proportion to use.  Without the newcomer N - a is done in a unit of time; with it N + y is wanted, compressed by
 r = y / (N + y), and competing costs the part g r, so by (5) N + y is done at the rate (1 - r) (1 - g r).  As (N + y) (1 - r) = N,
 
     N (1 - g y / (N + y)) >= N - a   <=>   (g N - a) y <= a N
@@ -62,7 +62,7 @@ cdef struct Told:
 
 @cython.auto_pickle(False)
 cdef class Course:
-    """Tasks on machines, each somewhere in its stages.  The arrays are the caller's, told by `tasks`, `rows`, `stock`."""
+    """Tasks on machines, each somewhere in its stages.  The arrays are the caller's, set by `tasks`, `rows`, `stock`."""
 
     cdef int64_t[::1] turn, entry, stage, work_stage
     cdef double[::1] left, grace, work_left
@@ -78,7 +78,7 @@ cdef class Course:
     cdef const uint8_t[::1] soft
     cdef double contention
     cdef Py_ssize_t resources
-    # Scratch: the tasks of the machine at hand.
+    # Scratch: the tasks of the current machine.
     cdef int64_t *at
     cdef int64_t *last
     cdef int64_t *alive
@@ -122,7 +122,7 @@ cdef class Course:
         double[::1] work_left,
         /,
     ):
-        """Take over the state of tasks: turn of its run, entry of its stages in the stock, present stage (from 0), seconds of
+        """Set the state of tasks: turn of its run, entry of its stages in the stock, present stage (from 0), seconds of
         work left in it, and seconds that are added when it should be done and is not; and scratch."""
         if not (turn.shape[0] == entry.shape[0] == stage.shape[0] == left.shape[0] == grace.shape[0]) or not (
             turn.shape[0] == work_stage.shape[0] == work_left.shape[0]
@@ -143,7 +143,7 @@ cdef class Course:
         int64_t[:, :, ::1] reach,
         /,
     ):
-        """Take over the state of machines: time of the tasks' states, time of the next look, end of the timeline's validity,
+        """Set the state of machines: time of the tasks' states, time of the next look, end of the timeline's validity,
         load of others, 1 where compression is allowed, and the timeline."""
         if not (time.shape[0] == due.shape[0] == done.shape[0] == foreign.shape[0] == compress.shape[0]) or not (
             time.shape[0] == ends.shape[0] == available.shape[0] == reach.shape[0]
@@ -157,7 +157,7 @@ cdef class Course:
         self.ends, self.available, self.reach = ends, available, reach
 
     def stock(self, const int64_t[::1] first, const double[::1] length, const int64_t[:, ::1] want, /):
-        """Take over the stages: entry e has ``first[e]`` to ``first[e + 1]``, each with its length and wants."""
+        """Set the stages: entry e has ``first[e]`` to ``first[e + 1]``, each with its length and wants."""
         if length.shape[0] != want.shape[0] or want.shape[1] != self.resources or not first.shape[0]:
             raise ValueError("Course: stock: shapes of stages differ")
         cdef Py_ssize_t e
@@ -356,7 +356,7 @@ cdef class Course:
         return self.first[self.entry[task] + 1] - self.first[self.entry[task]]
 
     cdef inline int extend(self, int64_t task) except -1:
-        """Let a task that should be done and is not go on in its last stage for a while."""
+        """Keep a task that should be done and is not in its last stage for a while."""
         self.work_stage[task] = self.stages(task) - 1
         self.work_left[task] = self.grace[task]
         return 0
@@ -395,7 +395,7 @@ cdef class Course:
         bint tell,
         Told *told,
     ) except -1:
-        """Let the tasks in the slots proceed from `now` to `until`; `tell` the row's timeline."""
+        """Advance the tasks in the slots from `now` to `until`; with `tell`, write the row's timeline."""
         cdef Py_ssize_t i, k, d, slot = 0, living = 0, size = self.ends.shape[1]
         cdef int64_t amount, reach
         cdef double t = now, step, over, share, limit
@@ -431,7 +431,7 @@ cdef class Course:
                 if self.rest[i] / self.speed[i] < step:
                     step = self.rest[i] / self.speed[i]
             if tell:
-                # The last slot is for what holds for ever; the one before it merges all boundaries without a slot.
+                # The last slot is for the state that holds for ever; the one before it merges all boundaries without a slot.
                 merged = slot == size - 1 and step < INFINITY
                 slot -= merged
                 if merged and told.renew == INFINITY:
@@ -483,7 +483,7 @@ cdef class Course:
         return 0
 
     cdef inline double pace(self, int64_t stage) except? -1:
-        """How fast a task proceeds in a stage."""
+        """Speed of a task in a stage."""
         cdef Py_ssize_t d
         cdef double squeeze = 0.0, rate
         for d in range(self.resources):
@@ -494,7 +494,7 @@ cdef class Course:
 
 
 cdef inline int64_t slack(int64_t left, int64_t total, double limit, double contention, uint8_t soft) except? -1:
-    """Return how far a newcomer may reach beyond what is available: X - a."""
+    """Return the reach of a newcomer beyond the available amount: X - a."""
     cdef double most = limit * <double>total, dear = contention * <double>total - <double>left
     if not soft or limit <= 0 or left <= 0:
         return 0

@@ -5,18 +5,18 @@ Journal of Software 31(12), 2020 (FGM).
 
 Symbols
 -------
-A machine's timeline has stages n, each with its end and, by resource, its *reach* X: how much a newcomer may want there
+A machine's timeline has stages n, each with its end and, by resource, its *reach* X: the amount that a newcomer may want there
 at most (derived at the top of ``_course.pyx``, whose work the timelines are).  A class of tasks has stages s, each with
 its end, counted from the start, and its wants.  Algorithm 2 merges the two lists and compares; as the reach does not
 depend on the newcomer, k tasks of a class fit exactly if k x <= X wherever both go on.  A resource that a stage does not
 want is not asked for.  Amounts are int64 and exact; times are float64 and equal when they differ by at most ``TINY``.
 
-How
----
-Not by merging, which is a chain of branches that cannot be guessed.  The ends of all classes' stages are sorted once.
-For a machine, a binary search for each of its ends tells in which stage of the machine each of them lies (`rank`), a
-small table holds the least reach over runs of stages (`lows`), and so each stage of a task finds what it is to be
-compared with in one place (`spans`).  Two resources lie side by side.  Quotients X / x are taken with the inverse of x
+Method
+------
+The lists are not merged, as that is a chain of branches that cannot be predicted.  The ends of all classes' stages are sorted once.
+For a machine, a binary search for each of its ends finds the stage of the machine in which each of them lies (`rank`), a
+small table holds the least reach over runs of stages (`lows`), and so each stage of a task finds the reach that it is
+compared with in one place (`spans`).  Two resources are adjacent.  Quotients X / x are taken with the inverse of x
 (`quotients`), their least decides and counts (`verdicts`), and where it is too close to 1 for that, whole numbers are
 compared (`lacks`).
 
@@ -39,7 +39,7 @@ from flowsched.fgm._course cimport TINY
 # Rounding may have decided on which side of 1 a quotient lies that is no farther from it.
 cdef double CLOSE = 1e-8
 
-# With this many stages of tasks it pays to look at every run of stages of a machine.
+# With this number of stages of tasks it pays to scan every run of stages of a machine.
 cdef Py_ssize_t FEW = 48
 
 cdef int64_t MANY = 1 << 40
@@ -173,7 +173,7 @@ cdef double opening(
     int64_t tasks,
     double bound,
 ) except? -1 nogil:
-    """Find the first start from `now` on at which so many tasks of a class fit; `bound` if that is earlier.
+    """Find the first start from `now` on at which `tasks` tasks of a class fit; `bound` if that is earlier.
 
     Where a stage of the machine has too little for a task's stage that begins b after the start, the start is at least the end
     of the former less b.  The start moves on from one such time to the next until no stage is in the way; none is left out.
@@ -196,13 +196,13 @@ cdef double opening(
             n += 1
         lead = until[s - 1] if s > begin else 0.0
     if start == now:
-        # Rounding alone may have made `fits` refuse what lies so close to an end.
+        # Rounding alone may have made `fits` refuse a count so close to an end.
         start = now + 2 * TINY if tasks == 1 else bound
     return start if start < bound else bound
 
 
 cdef inline bint lacking(const int64_t *want, const int64_t *reach, Py_ssize_t resources, int64_t tasks) except -1 nogil:
-    """True if a stage of a machine has too little for so many tasks in a stage."""
+    """True if a stage of a machine has too little for `tasks` tasks in a stage."""
     cdef Py_ssize_t d
     for d in range(resources):
         if want[d] > 0 and (want[d] > reach[d] or (tasks > 1 and <double>want[d] * tasks > <double>reach[d])):
@@ -211,13 +211,13 @@ cdef inline bint lacking(const int64_t *want, const int64_t *reach, Py_ssize_t r
 
 
 cdef int inverses(const int64_t[:, ::1] want, Py_ssize_t pairs, double *part) except -1 nogil:
-    """Invert the wants of stages, two resources side by side: ``part[(pair * stages + stage) * 2 + lane]``."""
+    """Invert the wants of stages, two adjacent resources: ``part[(pair * stages + stage) * 2 + lane]``."""
     cdef Py_ssize_t s, d
     cdef int64_t value
     for s in range(want.shape[0]):
         for d in range(2 * pairs):
             value = want[s, d] if d < want.shape[1] else 0
-            # What is not wanted does not lower a count, as NaN.
+            # An unwanted resource does not lower a count, as NaN.
             part[(d // 2 * want.shape[0] + s) * 2 + d % 2] = 1.0 / <double>value if value > 0 else NAN
     return 0
 
@@ -280,7 +280,7 @@ cdef int rank(
 ) except -1 nogil:
     """For each end t of a task's stage, the machine's stage in which t lies and the one that goes on after t.
 
-    They are told by stage as parts of an index into ``least``: the column for the former, in the lower 16 bits, and the
+    They are given by stage as parts of an index into ``least``: the column for the former, in the lower 16 bits, and the
     row for the latter, where the task's next stage begins.  `until` is sorted; `stage_of` has the stages of its entries.
     """
     cdef Py_ssize_t n = 0, k = 0, here
@@ -346,7 +346,7 @@ cdef int quotients(
     Py_ssize_t pairs,
     double *most,
 ) except -1 nogil:
-    """Divide: how often each class fits on a machine by each resource, ``most[(pair * classes + class) * 2 + lane]``.
+    """Divide: number of times that each class fits on a machine by each resource, ``most[(pair * classes + class) * 2 + lane]``.
 
     A class is not left at its first stage that lacks something: guessing wrong where that will be takes longer than
     looking at all of them.
@@ -382,7 +382,7 @@ cdef int verdicts(
     int64_t *count,
     int8_t *short,
 ) except -1 nogil:
-    """Count by quotients, but for those so close to 1 that rounding might decide; the scarcest resource is the short one."""
+    """Count by quotients, except where one is so close to 1 that rounding might decide; the scarcest resource is the short one."""
     cdef Py_ssize_t c, p, lane, scarce
     cdef double even, odd, times
     for c in range(classes):

@@ -1,4 +1,4 @@
-"""The way back: what the codes of a graph stand for; see `flowsched.journal.graph_tables`, and `object_graph` for the rules.
+"""The inverse of `_walk`: objects from the codes of a graph; see `flowsched.journal.graph_tables`, and `object_graph` for the rules.
 
 (R)  `tables` has a list for each kind of codes.  A code that refers to nothing is an IndexError.
 (B)  Codes and lengths come as the bytes of arrays of int64: a memory view of them takes twice as much code.
@@ -29,7 +29,7 @@ cdef object value_of(list tables, long long code):
 
 
 def values(list tables not None, bytes codes not None, /):
-    """Return what codes stand for, as a list."""
+    """Return the objects of codes, as a list."""
     cdef const long long* at = <const long long*> <const char*> codes
     cdef Py_ssize_t i
     cdef list found = []
@@ -57,7 +57,7 @@ def immutables(list tables not None, list tags not None, bytes lengths not None,
 
 
 def fill(list tables not None, list things not None, name, bytes codes not None, /):
-    """Set an attribute of many objects, each to what the code at its place stands for; frozen ones, too."""
+    """Set an attribute of many objects, each to the object of the code at its place; frozen ones, too."""
     cdef const long long* at = <const long long*> <const char*> codes
     cdef Py_ssize_t i
     for i in range(min(len(things), len(codes) >> 3)):

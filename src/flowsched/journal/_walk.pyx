@@ -1,6 +1,6 @@
 """The walk through objects that fills the tables of a graph; see `flowsched.journal.graph_tables` for tables and codes.
 
-(N)  A code is given when its value is first met.  Values of mutable containers and objects are looked at later, in the order
+(N)  A code is given when its value is first met.  Values of mutable containers and objects are visited later, in the order
      in which they were met, so only immutable containers nest on the stack, and `deeper` bounds these.
 (I)  An object is known by its identity, and kept alive for the walk: else its identity could come again.
 (T)  Codes are kept in C arrays, and the objects met in a hash table of pointers: as Python's numbers and dicts they took half
@@ -94,9 +94,9 @@ cdef class Walk:
     cdef object graph
     cdef object foreign         # list or None
     cdef frozenset known        # classes of the schema
-    cdef dict replaced          # class -> code of what stands for its objects
+    cdef dict replaced          # class -> code of the object that replaces its objects
     cdef Met* seen              # by a hash of their place in memory; each is kept alive
-    cdef int bits               # 2**bits places, at most two thirds of them taken
+    cdef int bits               # 2**bits places, at most two thirds of them occupied
     cdef Py_ssize_t met
     cdef dict strings, integers # value -> code
     cdef dict kinds             # class -> its place in `instances`
@@ -151,7 +151,7 @@ cdef class Walk:
         self.numbers, self.arrays, self.chunks = graph.integers, graph.arrays, graph.chunks
 
     def take(self, root, /):
-        """Fill the tables with all that this object refers to.
+        """Fill the tables with this object and every object that it refers to.
 
         Raises
         ------
@@ -227,7 +227,7 @@ cdef class Walk:
         if not names:  # only their number
             columns[0].append(np.zeros(len(things), np.int64))
             return
-        bulk = getattr(type(things[0]), "__columns__", None)     # a class may tell all values at once
+        bulk = getattr(type(things[0]), "__columns__", None)     # a class may return all values at once
         told = set(names)
         for thing in things if bulk is None and hasattr(things[0], "__dict__") else ():
             assert thing.__dict__.keys() <= told, things[0]
@@ -249,7 +249,7 @@ cdef class Walk:
             columns[k].append(array)
 
     cdef object whole(self, numbers, codes):
-        """The codes of whole numbers, which are given for small ones."""
+        """Codes of whole numbers, which are given for small ones."""
         for i in np.flatnonzero(numbers >> SMALL_BITS).tolist():
             codes[i] = self.code(int(numbers[i]))
         return codes
@@ -289,7 +289,7 @@ cdef class Walk:
         return small
 
     cdef Py_ssize_t place_of(self, PyObject* thing) noexcept:
-        """Where an object is in the table, or would be."""
+        """Place of an object in the table, or the place for it."""
         # Neighbours in memory are neighbours here.  Four places lie together; from one four to the next it goes as in a dict:
         # once `number` is 0, ``5 * i + 1`` passes through all of them, so a free place is found.
         cdef size_t number = <size_t> thing >> 4, four = number >> 2, at = number & 3, step = 0
@@ -320,11 +320,11 @@ cdef class Walk:
         if self.seen[at].thing == NULL:
             Py_INCREF(value)
             self.met += 1
-        self.seen[at].thing, self.seen[at].code = <PyObject*> value, code + 1     # 0 where nothing is
+        self.seen[at].thing, self.seen[at].code = <PyObject*> value, code + 1     # 0 marks a free place
         return 0
 
     cdef long long fresh(self, value, kind) except -1:
-        """The code of what was not met before."""
+        """Code of a value met for the first time."""
         if kind is self.latest:
             self.of_latest.append(value)
             return <long long> (len(self.of_latest) - 1) << 8 | self.code_of_latest
@@ -360,7 +360,7 @@ cdef class Walk:
         raise InputError(f"only strings, numbers and tuples of them can be written down, not {quoted(value)}")
 
     cdef long long parts(self, tag, values) except -1:
-        """The code of an immutable container, after those of its parts."""
+        """Code of an immutable container, after those of its parts."""
         cdef Py_ssize_t first = self.open.count, i
         Py_EnterRecursiveCall(" in an image")
         try:

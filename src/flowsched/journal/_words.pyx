@@ -3,9 +3,9 @@
 `words(value)` is the text of `codec.plain(value)`, character for character, without the values in between:
 
 (W)  A value of a type that nearly all values have (str, int, float, bool, None; tuples, lists and mappings of these) is
-     written here if `plain` leaves it as it is.  Every other value, and every refusal, is `plain`'s, and so is what is
+     written here if `plain` leaves it as it is.  Every other value, and every refusal, is `plain`'s, and so is a value
      nested deeper than `DEEPEST`: the C stack has no guard of its own.
-(D)  An event or task is an object of its fields.  A field is left out if it has its default, told by identity first;
+(D)  An event or task is an object of its fields.  A field is left out if it has its default, recognised by identity first;
      an equal value of another type (True for 1, 1.0 for 1) is written.
 
 (M)  No comprehensions here, and no string put together of two parts alone: where memory ends, Cython 3.3 frees the new
@@ -100,7 +100,7 @@ cdef class Fields:
 
     cdef tuple names        # of the fields
     cdef tuple defaults     # of each; MISSING where it has none
-    cdef str front          # what an object begins with
+    cdef str front          # text with which an object begins
     cdef bint frozen        # a `Task` has made its demand one that cannot change; equal ones are one object
     cdef object demand      # the last one, and its text
     cdef str of_demand
@@ -134,7 +134,7 @@ cdef class Fields:
 
 
 cdef bint same(setting, default):
-    """Whether the two are equal, and are read back alike."""
+    """True if the two are equal, and are read back alike."""
     kind = type(setting)
     alike = kind is type(default) or kind is not list and kind is not str and isinstance(setting, Mapping) and isinstance(default, Mapping)
     return alike and setting == default

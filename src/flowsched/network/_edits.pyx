@@ -2,11 +2,11 @@
 
 Numbers come as Python's, go to the kernel through one vector, and no array is made.
 
-`stage` is that vector.  It holds the columns of the change at hand, one after the other, and nothing between two calls.
+`stage` is that vector.  It holds the columns of the current change, one after the other, and nothing between two calls.
 A single number waits in a mapping from id to value until `flush`.  Those of one kind go in the order of their ids, so that the order in which things were named
 does not show in the flow.
 
-What an exception leaves behind: numbers that waited still wait, and the kernel has changed nothing (E).
+State after an exception: numbers that waited still wait, and the kernel has changed nothing (E).
 
 Where the network has a slack (network/slack.py), changes are made on that, by arrays that share the memory of `stage`.
 """
@@ -22,7 +22,7 @@ from flowsched._cs import Network
 
 
 cdef class NetworkEdits:
-    """Changes and reads a network.
+    """Changes and readings of a network.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ cdef class NetworkEdits:
         self.stage = _empty(64, np.int64)
 
     cdef int64_t *ready(self, int64_t size) except NULL:
-        """The memory of `stage`, which has room for so many numbers."""
+        """Memory of `stage`, which has room for `size` numbers."""
         if size > self.stage.shape[0]:
             self.stage = _empty(2 * size, np.int64)
         return &self.stage[0]
 
     cdef int64_t[::1] part(self, Py_ssize_t i, Py_ssize_t k):
-        """The i-th column of length k."""
+        """Column i of length k."""
         return self.stage[i * k:i * k + k]
 
     cdef object array(self, Py_ssize_t i, Py_ssize_t k):

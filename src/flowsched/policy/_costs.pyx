@@ -1,4 +1,4 @@
-"""What a placement costs: the built-in costs of pairs of a class and a machine.
+"""Costs of placements: the built-in costs of pairs of a class and a machine.
 
 One function per rule, so that NumPy's callers and the refresh of the builder's arcs agree to the last bit.
 
@@ -6,7 +6,7 @@ Symbols: class c, row r, resource d; x = demand[c, d], f = free[r, d], k = capac
 
 Costs are doubles, summed from 0 resource by resource, without fused operations, so that every processor finds the same:
 
-    s(d) = 1 / (k n) where k > 0, else 0; n: resources with k > 0
+    s(d) = 1 / (k n) where k > 0, else 0; n: number of resources with k > 0
     load = sum_d s(d) (k - f)  +  sum_d x s(d), within [0, 1]          if n = 0: tasks with the newcomer, over slots
 
 The table of a row: n, then s(d) for each resource, then the load without the newcomer.  Where n is negative the rest is not known yet.
@@ -36,7 +36,7 @@ cdef array.array DOUBLES = new_array("d")
 
 
 cdef array.array new_table(const World *w, Py_ssize_t rows):
-    """Tables of so many rows, of which nothing is known yet."""
+    """Tables of `rows` rows, not computed yet."""
     cdef Py_ssize_t j, width = w.resources + 2
     cdef array.array table
     fs_allocate()
@@ -47,7 +47,7 @@ cdef array.array new_table(const World *w, Py_ssize_t rows):
 
 
 cdef double *tabulated(const World *w, double *table, Py_ssize_t j, int64_t r) noexcept nogil:
-    """The table of the j-th row, which is r."""
+    """Table of the j-th row, which is r."""
     cdef double *row = table + j * (w.resources + 2)
     cdef const int64_t *capacity = w.capacity + r * w.resources
     cdef const int64_t *free = w.free + r * w.resources
@@ -77,7 +77,7 @@ cdef double load(const World *w, int64_t c, int64_t r, const double *row) noexce
 
 
 cdef double imbalance(const World *w, int64_t c, int64_t r) noexcept nogil:
-    """The largest part in use of a resource that the machine has, less the smallest one."""
+    """Largest used fraction of a resource that the machine has, less the smallest one."""
     cdef double least = 1.0, most = 0.0, part, capacity
     cdef Py_ssize_t d
     for d in range(w.resources):
@@ -111,7 +111,7 @@ cdef int read_recipe(recipe, Recipe *of) except -1:
 
 
 cdef int64_t price(const World *w, const Recipe *of, int64_t c, int64_t r, const double *row) noexcept nogil:
-    """The weighted sum of costs as a whole number."""
+    """Weighted sum of costs as a whole number."""
     cdef double total = 0.0
     cdef int i
     for i in range(of.terms):

@@ -1,4 +1,4 @@
-"""Which of many classes that want one machine can be refused without a trial; see `flowsched.rounds.contest`."""
+"""The classes, among many that want one machine, that can be refused without a trial; see `flowsched.rounds.contest`."""
 
 cimport cython
 from cpython cimport array
@@ -8,7 +8,7 @@ from flowsched.cluster._room cimport InventoryColumns, add_spacious, at_most, ch
 
 
 cdef int64_t bucket_of(double age, const double[::1] ends) noexcept nogil:
-    """The age bucket of an age."""
+    """Age bucket of an age."""
     cdef Py_ssize_t b = 0
     while b < ends.shape[0] and ends[b] <= age:
         b += 1
@@ -18,7 +18,7 @@ cdef int64_t bucket_of(double age, const double[::1] ends) noexcept nogil:
 @cython.boundscheck(False)      # an axis may have the length 0
 def contest(inventory, mirror, heads, const int64_t[::1] classes not None, const int64_t[::1] units not None, const double[::1] ends not None,
             int64_t row, double now, /):
-    """Return which of the classes that want one machine are to be tried; see `flowsched.rounds.contest`.
+    """Select the classes, among those that want one machine, that are to be tried; see `flowsched.rounds.contest`.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def contest(inventory, mirror, heads, const int64_t[::1] classes not None, const
     heads : Heads
         With entries of these classes.
     classes, units : ndarray of int64, shape (n,)
-        Classes, and how many tasks of each the flow sends.
+        Classes, and the number of tasks of each that the flow sends.
     ends : ndarray of float64
         Ends of the age buckets.
     row : int
