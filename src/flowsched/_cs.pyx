@@ -404,7 +404,6 @@ cdef class Network:
     cdef int32_t stuck, stuck_sign # node from which nothing can be routed, and its sign; `stuck` is a path's length while cycles are cancelled
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
-    cdef int32_t[::1] cycle        # unused: of length 0; `order` holds the unlimited negative cycle
     cdef object told               # counters of the kernel for whole networks
     cdef int way                   # the algorithm that answers
     cdef object sofar              # outcome of a kernel for whole networks that was late with a flow, else None
@@ -443,7 +442,7 @@ cdef class Network:
         cdef int i
         self.none32, self.none64 = _zeros(0, np.int32), _zeros(0, np.int64)
         self.pot = self.exc = self.sup = self.res = self.low = self.known = self.none64
-        self.mark = self.active = self.plog = self.pos = self.alog = self.free = self.cycle = self.news = self.astray = self.none32
+        self.mark = self.active = self.plog = self.pos = self.alog = self.free = self.news = self.astray = self.none32
         self.node, self.label, self.half, self.listed = _zeros(0, NODE), _zeros(0, LABEL), _zeros(0, HALF), _zeros(0, np.uint8)
         self.order = _zeros(2, np.int32)
         self.record = _zeros(RECORDED, np.int64)

@@ -103,6 +103,7 @@ def test_every_setting_tells_the_order_of_the_baselines(monkeypatch: pytest.Monk
     assert gain.value == pytest.approx(100 * (1 - 6 / 14))
 
 
+@pytest.mark.long
 def test_plots(tmp_path: Path) -> None:
     cases = [Case(1.0), *(Case(v, online=True, cloud=c) for v, c in ((1.0, False), (2.0, True)))]
     result = run_case(Case(0.5), "DRF", seed=0)

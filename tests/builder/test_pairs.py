@@ -261,6 +261,7 @@ def test_the_mirror_is_as_the_rules_say_all_life_long(seed: int, checked: list[i
             sched.commit(rnd, life.only(rnd))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preemption", [fs.PreemptionCost(), None])
 @pytest.mark.parametrize("seed", range(effort(1, 9)))
 def test_runs_come_of_age_one_by_one_and_together(

@@ -14,6 +14,7 @@ import flowsched
 from flowsched import cli
 
 
+@pytest.mark.long
 def test_in_a_checkout_it_is_the_module_of_the_same_name(tmp_path: Path) -> None:
     """From any directory: paths are of the caller's."""
     line = [sys.executable, "-m", "flowsched", "bench", "nothing", "--json", "x"]

@@ -169,6 +169,7 @@ def wait(happens: Callable[[], object], seconds: float = 600.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.long
 @linux
 def test_jobs_run_and_their_ends_are_shown(started: Cluster, tmp_path: Path) -> None:
     (tmp_path / "jobs.toml").write_text(JOBS)

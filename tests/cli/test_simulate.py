@@ -212,6 +212,7 @@ def test_another_scheduler(run: Run, tmp_path: Path) -> None:
         assert refused.exit_code == 2 and words in refused.stderr
 
 
+@pytest.mark.long
 def test_network(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("task,arrival,duration,cpu,data.m1\na,0,5,3,100\nb,0,5,3,100\n")
     arguments = tmp_path / "x.csv", "--machines", "2xcpu=4", "--scheduler", "first-fit"
@@ -238,6 +239,7 @@ def test_power(run: Run, tmp_path: Path) -> None:
         assert says in refused.stderr
 
 
+@pytest.mark.long
 def test_schedulers_side_by_side(run: Run, tmp_path: Path) -> None:
     out = ("--json", tmp_path / "c.json", "--csv", tmp_path / "c.csv", "--report", tmp_path / "c.html")
     result = run("batch", "--limit", 60, "--compare", "fifo, easy", "--seeds", 2, "--seed", 5, *out)

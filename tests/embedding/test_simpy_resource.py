@@ -125,6 +125,7 @@ def test_what_is_asked_and_released_at_one_time_is_decided_together() -> None:
     assert order(lambda env: simpy.PriorityResource(env).request) == [9, 8, 7]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_requests_of_many_shapes_and_gangs_stay_within_their_machines(seed: int) -> None:
     rng, env = random.Random(seed), simpy.Environment()

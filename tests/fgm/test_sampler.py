@@ -80,6 +80,7 @@ def test_memory_is_what_was_allocated(children: list[subprocess.Popen[str]]) -> 
     assert found["large"]["mem"] - found["small"]["mem"] == pytest.approx(200, rel=0.05)
 
 
+@pytest.mark.long
 def test_cpu_is_what_the_process_says_itself(children: list[subprocess.Popen[str]]) -> None:
     child = start(children, BUSY)
     assert child.stdin is not None

@@ -468,6 +468,7 @@ def test_any_history_of_claims_is_that_of_adding_up(store: Store) -> None:
         assert overdrawn(store) == []
 
 
+@pytest.mark.long
 def test_concurrent_schedulers_never_overdraw_the_cores(store: Store) -> None:
     """Four schedulers in threads, machines that end what runs, and a watcher; every task runs once."""
     negotiator = state(store, 3, length=1)

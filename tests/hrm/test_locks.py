@@ -62,6 +62,7 @@ def test_a_ticket_that_was_not_renewed_in_time_is_drawn_again(store: Store, monk
     assert store.look(sa.select(LQ)) == []
 
 
+@pytest.mark.long
 def test_many_draw_the_first_ticket_at_once(server: str) -> None:
     store = Store(server)
     store.transact(lambda db: db.execute(sa.delete(LK)))
@@ -84,6 +85,7 @@ def test_many_draw_the_first_ticket_at_once(server: str) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_a_stream_job_whose_lock_expired_meanwhile_gets_nothing(store: Store) -> None:
     negotiator, clock = make(store)
     negotiator.submit("x", streams("x", 1), scheduler="s")

@@ -87,6 +87,7 @@ def roomy(kept: fs.Scheduler) -> list[str]:
     return sorted(json.dumps({**line, "class": 0}) for line in lines if line["is"] == "class")
 
 
+@pytest.mark.long
 @settings(max_examples=effort(15, 1500))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), before=st.integers(0, 40))
 def test_every_later_round_begins_with_the_same_optimum(seed: int, maker, before: int) -> None:

@@ -42,6 +42,7 @@ def reopened(sched: fs.Scheduler, **options) -> fs.Scheduler:
 # -- recovery ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=effort(12, 300))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), count=st.integers(0, 60))
 def test_a_recovered_scheduler_is_the_one_that_ended(tmp_path_factory, seed: int, maker, count: int) -> None:
@@ -66,6 +67,7 @@ def test_a_recovered_scheduler_is_the_one_that_ended(tmp_path_factory, seed: int
     assert replayed.rounds == again.recovery.rounds + 2 and not replayed.differences
 
 
+@pytest.mark.long
 @settings(max_examples=effort(12, 300))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(SCALES), count=st.integers(20, 60))
 def test_a_scale_that_grew_is_recovered(tmp_path_factory, seed: int, maker, count: int) -> None:

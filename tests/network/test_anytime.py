@@ -241,6 +241,7 @@ def test_an_answer_gets_better_with_the_limit(name: str, ticking: itertools.coun
     assert solution.cost <= 1.1 * OPTIMA[name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["full cluster", "overfull cluster"])
 def test_what_a_stopped_simplex_has_is_kept_while_repair_answers(name: str, ticking: itertools.count[int]) -> None:
     """In time for repair's answer the simplex stops, and goes on next time; without time to begin, it comes first next time."""

@@ -329,6 +329,7 @@ def test_flowlessly_incremental_lists(name):
     plain.check(answers(text)[-1])
 
 
+@pytest.mark.long
 @needs_graphs
 def test_large_graph_with_tasks_that_come_and_go():
     lines = read("graph_100m_8j_100t_10p.in.gz")

@@ -301,6 +301,7 @@ def capped(policy: fs.Policy) -> fs.Policy:
     return replace(policy, constraints=[PowerCap(450.0), MostTasks(3)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(effort(3, 40)))
 def test_copies_and_restored_ones_go_on_alike(seed: int, tmp_path: Path) -> None:
     make = POLICIES[seed % len(POLICIES)]

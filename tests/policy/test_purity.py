@@ -93,6 +93,7 @@ def test_a_reach_that_is_too_small_is_found() -> None:
         run(fs.Policy(constraints=[SmallReach()], debug=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(len(POLICIES) + len(SCALES)))
 def test_pure_parts_live_alike_in_debug_mode(seed: int) -> None:
     make, life = [*POLICIES, *SCALES][seed], Life(seed)

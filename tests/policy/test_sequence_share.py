@@ -291,6 +291,7 @@ def test_a_lender_waits_or_takes_its_units_back_by_force(reclaim: bool) -> None:
         assert not life.round(now).deltas, "nothing is taken back and forth"
 
 
+@pytest.mark.long
 def test_resources_times_seconds() -> None:
     """Tasks of a run three times as long: by cores alone it gets three times as much, by core seconds as much as b."""
     used = {}

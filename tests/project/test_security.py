@@ -358,6 +358,7 @@ def test_addresses_without_secrets_stay_whole() -> None:
         assert masked(text) == text
 
 
+@pytest.mark.long
 def test_a_password_that_is_refused_by_the_server_is_not_shown(server: str) -> None:
     from flowsched.exceptions import StoreError
     from flowsched.hrm import Store

@@ -62,12 +62,14 @@ def live(maker, seed: int, steps: int = 30) -> tuple[int, int]:
     return every, some
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", range(len(MAKERS)))
 def test_rounds_before_again_at_change_nothing(which: int) -> None:
     calls = [live(MAKERS[which], seed) for seed in range(SEEDS)]
     assert sum(some for _, some in calls) < 0.6 * sum(every for every, _ in calls)
 
 
+@pytest.mark.long
 def test_a_round_under_shares_that_moves_nothing_may_prepare_the_next() -> None:
     live(MAKERS[4], 5)
 

@@ -474,6 +474,7 @@ class FineQuotaLife(QuotaLife, FineLife):
     """With samples."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(effort(2, 6 * 40)))
 def test_amounts_by_request_stay_within_quotas_under_fgm(seed: int) -> None:
     live(seed, born(seed, policy=limited(seed)), FineQuotaLife(seed), 80)
@@ -572,6 +573,7 @@ def test_a_journal_and_an_export_go_on_alike(seed: int, tmp_path: Path) -> None:
     assert waits[0] == waits[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(effort(2, 6 * 40)))
 def test_a_what_if_agrees_with_the_round_that_follows(seed: int) -> None:
     sched, life = fs.Scheduler(limited(seed)), QuotaLife(seed)

@@ -233,6 +233,7 @@ POLICIES = [
 ]
 
 
+@pytest.mark.long
 @settings(max_examples=effort(10, 3000))
 @given(st.integers(0, 2**32), st.sampled_from(POLICIES), st.sampled_from(["plain", "fgm", "journal"]))
 def test_lives_with_failures(tmp_path_factory: pytest.TempPathFactory, seed: int, policy: fs.Policy, kind: str) -> None:

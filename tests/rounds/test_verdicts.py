@@ -68,6 +68,7 @@ def test_reasons_looked_at_late_are_those_of_their_round(seed: int, maker: Any, 
     assert late == at_once
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_reasons_under_a_fit_rule_looked_at_late(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = born(seed), born(seed)

@@ -100,6 +100,7 @@ def test_rounds_are_made_when_something_happens_and_not_too_often() -> None:
     run_fake(main)
 
 
+@pytest.mark.long
 def test_ticks_come_when_time_changes_a_decision() -> None:
     """Nothing happens, but age lets a task be worth a preemption: the driver wakes up by itself."""
 

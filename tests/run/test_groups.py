@@ -179,6 +179,7 @@ def test_a_start_that_fails_leaves_no_group(stand_in: Hierarchy, monkeypatch: py
     assert isinstance(ends["a"], OSError) and len(stand_in.gone) == 1
 
 
+@pytest.mark.long
 def test_what_leaves_session_and_environment_is_killed_with_its_group(real: Path, tmp_path: Path) -> None:
     """Without a group neither the session nor the token in the environment would tell that it belongs to the run."""
     daemon = f"echo $$ > {tmp_path}/NAME; while :; do sleep 1000; done"

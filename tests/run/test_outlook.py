@@ -89,6 +89,7 @@ def test_what_never_fits_is_found_and_nothing_else(name: str) -> None:
     assert found >= 10 and waited >= 3
 
 
+@pytest.mark.long
 def test_a_part_of_a_description_leaves_the_rest_as_it_is() -> None:
     """What updates leave out stays, whatever a machine went through before; one that is not there is not described by parts."""
     found = 0

@@ -58,6 +58,7 @@ def driver(**options: Any) -> Driver:
     return Driver(fs.Scheduler(resources=("cpu", "mem")), **options)
 
 
+@pytest.mark.long
 def test_ends_of_jobs(tmp_path: Path) -> None:
     out = tmp_path / "a folder" / "out"
 

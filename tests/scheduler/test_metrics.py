@@ -160,6 +160,7 @@ def test_a_copy_counts_from_zero() -> None:
     assert (copy.metrics()["rounds_total"], copy.metrics()["tasks_running"]) == (0, 2)
 
 
+@pytest.mark.long
 def test_any_thread_may_ask_at_any_time() -> None:
     sched, done, wrong = fs.Scheduler(), threading.Event(), []
 

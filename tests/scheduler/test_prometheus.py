@@ -93,6 +93,7 @@ def test_several_schedulers_share_a_registry_by_their_labels() -> None:
     assert same_bounds(samples) == wanted(flow, **pairs[0][1]) | wanted(fine, **pairs[1][1])
 
 
+@pytest.mark.long
 def test_a_server_is_scraped_while_rounds_are_made() -> None:
     client = pytest.importorskip("prometheus_client")
     sched, life, registry = fs.Scheduler(), Life(5), client.CollectorRegistry()

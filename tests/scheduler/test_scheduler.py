@@ -257,6 +257,7 @@ def test_the_spelling_of_ids_does_not_change_the_result() -> None:
     assert deltas == {"Place(", "Preempt(", "Migrate("}, "the story has all kinds"
 
 
+@pytest.mark.long
 def test_hash_seeds_do_not_change_the_result() -> None:
     code = textwrap.dedent(_STORY) + "\nprint(story(str, 1))"
     outs = {

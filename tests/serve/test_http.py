@@ -107,6 +107,7 @@ def test_a_stream_has_every_round_once_and_ends_with_the_service() -> None:
         assert got == rounds and sorted(p["run"] for round in got for p in round["placed"]) == list(range(1, 41))
 
 
+@pytest.mark.long
 def test_rounds_that_are_not_kept_any_more_are_gone(served: Served) -> None:
     client = served.client()
     begin = client.state()["round"]
@@ -246,6 +247,7 @@ def test_a_body_in_pieces_is_refused_when_it_grows_too_large(served: Served) -> 
     assert got.startswith(b"HTTP/1.1 413") or got == b""  # the answer may be lost with the unread rest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("pieces", "status"),
     [
@@ -275,6 +277,7 @@ def test_a_second_request_that_is_slow_ends_too(served: Served) -> None:
     assert b" 408 " in got
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_answers_that_are_not_read_end_the_connection() -> None:
     with ending(small()) as served:
@@ -328,6 +331,7 @@ def test_what_was_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
 IGNORED = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for jobs in the background of a shell
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.skipif(IGNORED, reason="it is ignored"))]
 )
@@ -341,6 +345,7 @@ def test_a_signal_ends_it_with_status_0(number: int, tmp_path: Path) -> None:
     assert served.ended() == (0, "", "")
 
 
+@pytest.mark.long
 def test_a_token_is_made_where_none_is_given() -> None:
     process = started("serve", "--port", 0, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -381,6 +386,7 @@ def test_a_wrong_command_line_is_an_error_of_one_line(
     assert status == 2 and out == "" and words in err and (token is None or token not in err), err
 
 
+@pytest.mark.long
 def test_a_journal_in_use_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with ending(command("--port", 0, "--journal", path)):

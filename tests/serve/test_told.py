@@ -12,6 +12,7 @@ from flowsched.exceptions import JournalError
 from flowsched.serve import ToldRequests
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(effort(5, 1000)))
 def test_after_any_kill_the_keys_are_those_whose_events_happened(seed: int, tmp_path: Path) -> None:
     """A request is noted, then it happens whole, or is refused, or the service is killed between the two."""

@@ -92,6 +92,7 @@ def crowd(seed: int) -> fs.sim.Workload:
     return fs.sim.Workload("crowd", arrivals, machines, resources=NAMES)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [fifo, fair, drf, capacity({"u0": "a", "u1": "a", "u2": "b"}, {"a": 2.0})])
 def test_turns_are_those_of_looking_at_every_group(order: Order) -> None:
     for seed in range(effort(2, 60)):

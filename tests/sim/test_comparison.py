@@ -59,6 +59,7 @@ def test_figures_are_those_of_single_runs() -> None:
         assert max(run.waits) == metrics.waits.max() and max(run.waiting[1]) == metrics.series["waiting"].max()
 
 
+@pytest.mark.long
 def test_processes_change_nothing() -> None:
     seen: list[tuple[int, int]] = []
     names = ["fifo", "easy", "random"]

@@ -312,6 +312,7 @@ def test_the_same_seed_gives_the_same_simulation(options: dict[str, Any]) -> Non
     assert same(one) != same(other)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("policy", Policy.names())
 def test_an_overloaded_model_is_accounted_for_under_every_policy(policy: str) -> None:
     metrics = run(Workload.model(tasks=300, scale=0.03, load=1.5, seed=1), policy=policy)

@@ -93,6 +93,7 @@ def test_tasks_start_on_the_types_that_suit_them() -> None:
     assert sum(machine == 1 for machine in found.values()) == 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "work",
     [synthetic("demo", tasks=90, scale=0.5), synthetic("batch", tasks=150), Workload.model(tasks=50, scale=0.02)],

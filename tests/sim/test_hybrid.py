@@ -82,6 +82,7 @@ def test_two_schedulers_do_not_take_the_same_place_in_a_queue() -> None:
     assert sorted((result.start[2:] + 1.0).tolist()) == [pytest.approx(4.15), pytest.approx(10.05)]
 
 
+@pytest.mark.long
 def test_six_schedulers_start_jobs_no_later_than_one() -> None:
     # 60 jobs of 8 containers want more than the 300 places that there are.
     rng = np.random.default_rng(1)

@@ -149,6 +149,7 @@ def test_jobs_wait_as_long_as_in_accasim(tmp_path: Path) -> None:
     assert held == held_model(jobs, 128)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [1, 32])
 def test_easy_as_accasim_has_it_is_that_of_a_pool_of_processors(nodes: int) -> None:
     jobs = batch(300, [1, 2, 4, 8, 16, 32], 40.0, seed=nodes)

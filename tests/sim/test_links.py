@@ -417,6 +417,7 @@ def test_a_comparison_has_what_was_read_and_how_long(tmp_path: Path) -> None:
     found.to_json(tmp_path / "c.json")
 
 
+@pytest.mark.long
 def test_tables_and_plots_tell_what_was_read() -> None:
     metrics = run({"a": ("m0", {"m0": 10, "m1": 20, "m2": 70}), "b": ("m1", {})}, NetworkModel(rack=10))
     rows = {table.title: table.rows for table in tables(metrics)}

@@ -221,6 +221,7 @@ def test_the_report_escapes_and_draws_even_nothing(nothing: Metrics) -> None:
     assert "<b>empty" not in text
 
 
+@pytest.mark.long
 def test_plots_are_the_same_each_time(metrics: Metrics) -> None:
     assert [p.svg for p in draw(metrics)] == [p.svg for p in draw(metrics)]
     assert all(re.match(rb"<\?xml", p.svg) for p in draw(metrics))

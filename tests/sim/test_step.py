@@ -34,6 +34,7 @@ def told(metrics: Metrics) -> dict[str, Any]:
 OPTIONS: list[dict[str, Any]] = [{}, {"interval": 300.0, "on_events": False}, {"charge_solver": 5.0}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("until", [None, 3000.0])
 def test_steps_are_a_run(options: dict[str, Any], until: float | None) -> None:

@@ -54,6 +54,7 @@ def test_jobs_of_batch() -> None:
     assert 1 <= factor.min() < 1.01 < 2.99 < factor.max() <= 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["poisson", "batch", "bursts"])
 def test_the_load_is_the_load(name: str) -> None:
     """Work that arrives in a second, over the cores, with the mean run time that is stated."""
