@@ -71,7 +71,9 @@ VALUES = BEYOND + ODD
 one_at_a_time = pytest.mark.parametrize(
     "absurd",
     [
-        pytest.param(value, id=quoted(value, 30), marks=pytest.mark.long if i % 6 else ())
+        pytest.param(
+            value, id=f"{i}: {quoted(value, 20)}".partition(" at 0x")[0], marks=pytest.mark.long if i % 6 else ()
+        )
         for i, value in enumerate(VALUES)
     ],
 )
