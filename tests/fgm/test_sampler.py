@@ -155,8 +155,11 @@ def test_cpu_time_of_children_that_came_and_went_is_counted(children: list[subpr
     brief = "print(flush=True)\nwhile True: subprocess.run([sys.executable, '-S', '-c', 'sum(range(2_000_000))'])"
     parent = tree(children, brief)
     sampler = Sampler({"make": parent.pid})
-    time.sleep(1.0)
-    assert usage(sampler)["make"]["cpu"] > 0.2  # of a processor that others use, too; its own part is some hundredths
+    for _ in range(20):  # on a busy machine the work gets its part of a processor later
+        time.sleep(1.0)
+        if usage(sampler)["make"]["cpu"] > 0.2:  # its own part is some hundredths
+            return
+    raise AssertionError("the work of the children is not counted")
 
 
 def test_what_a_child_did_is_not_counted_again_when_its_parent_has_waited_for_it(

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -397,7 +398,8 @@ def test_the_solver_does_not_hang() -> None:
     net.add_nodes(supply)
     net.add_arcs(tail, head, rng.integers(1, 2_000, m), rng.integers(-5, 1_000_000, m))
     net.add_arcs(ring, np.roll(ring, -1), 10**6, 2_000_000)
-    assert net.solve(time_limit=1e-4).stats["gap"] > 0, "the limit did not stop it"
+    with suppress(fs.TimeLimitError):  # a busy machine has no feasible flow in time
+        assert net.solve(time_limit=1e-4).stats["gap"] > 0, "the limit did not stop it"
     ticks, over = 0, threading.Event()
 
     def tick() -> None:
