@@ -1887,6 +1887,10 @@ cdef class Network:
         self.overflown = self.brimful = False
         return self.saturate_all()
 
+    cdef bint refilled(self) noexcept nogil:
+        """True if the change reached more than half of all nodes, as where a cluster has just been filled: old distances mean little then."""
+        return 2 * self.size > self.live_nodes
+
     cdef bint uneven(self) except -1 nogil:
         """True if any node has an excess; a flow without one is optimal, by (I)."""
         cdef int32_t i
@@ -2012,7 +2016,7 @@ cdef class Network:
             return SPENT if self.uneven() else OK
         if self.bounded and self.size and not self.hopes(BY_REPAIR, cold):
             return SPENT
-        if self.reshaped and (self.eccentric or warm and 2 * self.size > self.live_nodes):      # the second case: most of a cluster has been filled
+        if self.reshaped and (self.eccentric or warm and self.refilled()):
             status = self.centre()
             if status != OK:
                 return status
@@ -2074,7 +2078,7 @@ cdef class Network:
         each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
         if self.record[IS_CENTRED]:
             centred[0] = each
-            if 2 * self.size > self.live_nodes:     # as in `run`: the potentials that repair leaves in a cluster just filled are likely to be as bad as those before
+            if self.refilled():     # the potentials that repair leaves are likely to be as bad as those before
                 astray[0] = max(astray[0], ASTRAY_FIRST * each)
             astray[0] -= astray[0] >> 8
         else:
