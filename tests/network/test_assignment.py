@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 import flowsched as fs
-from flowsched import _assignment
+from flowsched.kernels import assignment as kernel
 
 
 def draw(rng, kind, shape):
@@ -49,7 +49,7 @@ def test_the_prices_prove_it(shape):
     rng = np.random.default_rng(1)
     for top in (2, 50, 10**6):
         cost = np.ascontiguousarray(np.sort(rng.integers(0, top, sorted(shape)), axis=1)[:, ::-1])
-        columns, price = _assignment.match(cost)
+        columns, price = kernel.match(cost)
         reduced = cost - price
         assert (reduced[np.arange(len(cost)), columns] == reduced.min(axis=1)).all()
         if shape[0] != shape[1]:

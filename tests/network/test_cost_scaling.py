@@ -15,8 +15,8 @@ from strategies import any_problems, random_problem
 
 from bench.solver import general
 from bench.solver.instances import LiveNetwork, Rounds, SchedFamily
-from flowsched import _scaling
 from flowsched.exceptions import CostRangeError, InfeasibleError, UnboundedError
+from flowsched.kernels import scaling
 from flowsched.network import INF, FlowNetwork, certify, min_cost_flow
 from flowsched.network.problem import FlowProblem
 
@@ -39,7 +39,7 @@ def kernel(problem, *, stop=0, flow=NONE, potential=NONE, epsilon=0, limit=-1.0,
     """The kernel itself: (status, answer, proof, stats)."""
     ends = (problem.tail.astype(np.int32), problem.head.astype(np.int32))
     columns = (*ends, problem.capacity, problem.cost, problem.supply, problem.lower, flow, potential)
-    solver = _scaling.Scaling(*map(np.ascontiguousarray, columns))
+    solver = scaling.Scaling(*map(np.ascontiguousarray, columns))
     if proof is not None:
         solver.set_budget(proof)
     return solver.solve(epsilon, stop, limit)
@@ -115,14 +115,14 @@ def test_rounds_are_its_own_and_local(machines, slots, tasks, k):
 def judge(problem, proof):
     status, answer, potential, stats = kernel(problem, proof=proof)
     told = oracles.optimum(problem)
-    if status == _scaling.OK:
+    if status == scaling.OK:
         assert told.status == OPTIMAL and stats["epsilon"] == 0
         oracles.check_optimal(problem, answer, told.cost, potential)
-    elif status == _scaling.INFEASIBLE:
+    elif status == scaling.INFEASIBLE:
         assert told.status == INFEASIBLE
         oracles.check_cut(problem, answer)
     else:
-        assert status == _scaling.UNBOUNDED and told.status in (UNBOUNDED, INFEASIBLE)
+        assert status == scaling.UNBOUNDED and told.status in (UNBOUNDED, INFEASIBLE)
         oracles.check_cycle(problem, answer)
 
 
@@ -158,7 +158,7 @@ def test_dear_arcs(seed, top):
 
 def test_what_it_declines_is_answered_exactly_all_the_same():
     """The kernel has 2**57 for costs times nodes; above, the last phase of scaling answers alone, to 2**59."""
-    for bits, status in ((49, _scaling.OK), (55, _scaling.RANGE)):
+    for bits, status in ((49, scaling.OK), (55, scaling.RANGE)):
         problem = FlowProblem(
             np.array([0, 1, 0]),
             np.array([1, 2, 2]),
@@ -185,7 +185,7 @@ def test_huge_capacities_are_declined_by_the_kernel_only():
         np.array([-3, 2, 4]),
         np.array([2**60, -(2**60)]),
     )
-    assert kernel(problem)[0] == _scaling.RANGE
+    assert kernel(problem)[0] == scaling.RANGE
 
 
 def test_an_unlimited_cycle_of_negative_cost_is_its_proof():
@@ -220,7 +220,7 @@ def test_a_coarse_flow_is_as_good_as_it_says_and_the_way_to_the_optimum(name):
     best = kernel(problem)
     for stop in (int(problem.cost.max()) // 4, 50, 2):
         status, flow, potential, stats = kernel(problem, stop=stop)
-        assert status == _scaling.OK and stats["epsilon"] <= stop
+        assert status == scaling.OK and stats["epsilon"] <= stop
         check_whole(problem, flow, potential, stats["epsilon"])
         again = kernel(problem, flow=flow, potential=potential, epsilon=max(stats["epsilon"], 1))
         assert int(problem.cost @ again[1]) == int(problem.cost @ best[1])
@@ -237,7 +237,7 @@ def test_any_flow_and_potentials_will_do_to_start_from():
         flow = problem.lower + rng.integers(0, 5, 60)  # above the capacity, too
         potential = rng.integers(-1000, 1000, 15)
         status, answer, proof, _ = kernel(problem, flow=flow, potential=potential, epsilon=int(rng.integers(0, 30)))
-        assert status == _scaling.OK
+        assert status == scaling.OK
         oracles.check_optimal(problem, answer, told.cost, proof)
 
 
@@ -250,16 +250,16 @@ def test_late_it_gives_the_flow_of_the_last_whole_phase(monkeypatch):
         left -= 1
         return 0.0 if left >= 0 else 1e9
 
-    monkeypatch.setattr(_scaling, "time", SimpleNamespace(monotonic=monotonic))
-    best, found, status = kernel(problem), [], _scaling.LATE
-    while status == _scaling.LATE:
+    monkeypatch.setattr(scaling, "time", SimpleNamespace(monotonic=monotonic))
+    best, found, status = kernel(problem), [], scaling.LATE
+    while status == scaling.LATE:
         looks += 1 + looks // 4  # a build with fault points looks often
         left = looks
         status, flow, potential, stats = kernel(problem, limit=1.0)
         if flow is not None:
             check_whole(problem, flow, potential, stats["epsilon"])
             found.append(int(problem.cost @ flow))
-            if status == _scaling.LATE:
+            if status == scaling.LATE:
                 rest = kernel(problem, flow=flow, potential=potential, epsilon=max(stats["epsilon"], 1))
                 assert int(problem.cost @ rest[1]) == int(problem.cost @ best[1])
                 assert rest[3]["refines"] <= best[3]["refines"]

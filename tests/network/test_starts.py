@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
 from strategies import any_problems, random_problem
 
-import flowsched._ns as _ns
+import flowsched.kernels.simplex as simplex
 from bench.solver import general
 from bench.solver.instances import SchedFamily
 from flowsched.exceptions import InfeasibleError, TimeLimitError
@@ -27,22 +27,22 @@ def solved(problem, start, time_limit=-1.0):
     arrays = (
         np.ascontiguousarray(column) for column in (problem.capacity, problem.cost, problem.supply, problem.lower)
     )
-    return _ns.solve(*ends, *arrays, time_limit, EMPTY, EMPTY, _ns.STARTS[start])
+    return simplex.solve(*ends, *arrays, time_limit, EMPTY, EMPTY, simplex.STARTS[start])
 
 
 def judge(problem, start):
     """Solve from a start and compare with the oracle; return what the simplex counted."""
     answer = oracles.optimum(problem)
     status, found, potential, stats = solved(problem, start)
-    if status == _ns.OK:
-        cost = _ns.total_cost(problem.cost.copy(), found)
+    if status == simplex.OK:
+        cost = simplex.total_cost(problem.cost.copy(), found)
         assert (answer.status, answer.cost) == (OPTIMAL, cost)
         oracles.check_optimal(problem, found, cost, potential)
-    elif status == _ns.INFEASIBLE:
+    elif status == simplex.INFEASIBLE:
         assert answer.status == INFEASIBLE
         oracles.check_cut(problem, found)
     else:
-        assert status == _ns.UNBOUNDED
+        assert status == simplex.UNBOUNDED
         assert answer.status in (UNBOUNDED, INFEASIBLE)
         oracles.check_cycle(problem, found)
     return stats
@@ -93,7 +93,7 @@ def test_source_without_ways():
         np.array([0, 1, 1]), np.array([1, 0, 2]), np.array([3, 3, 3]), np.array([1, 1, 1]), np.array([1, 0, 0, -1])
     )
     for start in ("shortest_paths", "coarse"):
-        assert solved(problem, start)[0] == _ns.INFEASIBLE
+        assert solved(problem, start)[0] == simplex.INFEASIBLE
 
 
 @both
@@ -225,7 +225,7 @@ def test_stats_tell_the_start():
 
 def test_time_limit_in_the_phase():
     problem = general.grid(64, 64, 0)
-    assert solved(problem, "coarse", 0.0)[0] == _ns.LATE
+    assert solved(problem, "coarse", 0.0)[0] == simplex.LATE
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
     try:
         result = min_cost_flow(*columns, time_limit=0.0)
@@ -242,8 +242,8 @@ def test_no_range_is_left(start):
     scale = (2**55 // (n + 1) - 1) // int(problem.cost.max())
     big = FlowProblem(problem.tail, problem.head, problem.capacity, problem.cost * scale, problem.supply)
     status, flow, _, stats = solved(big, start)
-    assert (status, stats["start"]) == (_ns.OK, start)
-    assert _ns.total_cost(big.cost, flow) == scale * oracles.optimum(problem).cost
+    assert (status, stats["start"]) == (simplex.OK, start)
+    assert simplex.total_cost(big.cost, flow) == scale * oracles.optimum(problem).cost
 
 
 def test_bounds_out_of_order_are_declined():
@@ -252,19 +252,19 @@ def test_bounds_out_of_order_are_declined():
         wrong = FlowProblem(
             problem.tail, problem.head, np.array([capacity]), problem.cost, problem.supply, np.array([lower])
         )
-        assert solved(wrong, "any")[0] == _ns.RANGE
+        assert solved(wrong, "any")[0] == simplex.RANGE
 
 
 @given(problem=any_problems())
 @settings(max_examples=effort(50, 300))
 def test_ids_are_narrowed(problem):
     n = len(problem.supply)
-    assert _ns.narrowed(problem.tail.copy(), n).tolist() == problem.tail.tolist()
+    assert simplex.narrowed(problem.tail.copy(), n).tolist() == problem.tail.tolist()
     for wrong in (-1, n, 2**32, -(2**31)):
         ids = problem.tail.copy()
         if len(ids):
             ids[-1] = wrong
-            assert _ns.narrowed(ids, n) is None
+            assert simplex.narrowed(ids, n) is None
 
 
 def test_infeasible_by_the_front_door():

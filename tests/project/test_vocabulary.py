@@ -29,7 +29,6 @@ TERMS = {
 
 ALLOWED = {
     "_cs.pyx": 1,
-    "_ns.pyx": 3,
     "boundary": 3,
     "builder": 1,
     "cli": 2,
@@ -37,6 +36,7 @@ ALLOWED = {
     "fgm": 1,
     "hrm": 6,
     "journal": 9,
+    "kernels": 4,
     "network": 1,
     "run": 2,
     "scheduler.py": 1,

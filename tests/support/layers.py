@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 ROOMS = {
     "ground": "exceptions boundary version _guard _faults",
-    "kernel": "_cs _ns _basis _coarse _completion _scaling _assignment _sensitivity _simple _wide",
+    "kernel": "_cs kernels",
     "network": "network",
     "nx_backend": "nx_backend",
     "cluster": "cluster",

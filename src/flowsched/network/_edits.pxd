@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t
 
-from flowsched._cs cimport SET_CAPACITY, SET_COST
+from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST
 
 cdef class NetworkEdits:
     cdef public object count

@@ -13,7 +13,7 @@ Where the network has a slack (network/slack.py), changes are made on that, by a
 
 from libc.string cimport memcpy
 
-from flowsched._cs cimport SET_CAPACITY, SET_COST, add_arcs, add_nodes, read_flows, set_numbers
+from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST, add_arcs, add_nodes, read_flows, set_numbers
 from flowsched._faults cimport _empty
 
 import numpy as np

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import flowsched._cs as _cs
-import flowsched._simple as _simple
+import flowsched.network._columns as _columns
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.network.results import INF, Algorithm, Int64Array
 
@@ -36,9 +36,9 @@ def integers(name: str, values: ArrayLike, size: int | None = None, *, unlimited
     if kind is np.ndarray and given.dtype is _INT64 and given.ndim == 1:
         array = given.copy()
     elif kind is list or kind is tuple:
-        array = _simple.vector(given)
+        array = _columns.vector(given)
     elif kind is int and (size is None or size == 1):
-        array = _simple.vector((given,))
+        array = _columns.vector((given,))
     if array is None:
         array = _converted(name, values, size, unlimited)
     if size is not None and len(array) != size:

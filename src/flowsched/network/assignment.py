@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-import flowsched._assignment as _assignment
+import flowsched.kernels.assignment as kernel
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
 from flowsched.network.arguments import integers
 from flowsched.network.one_shot import min_cost_flow
@@ -160,7 +160,7 @@ def _dense(cost: Int64Array, values: NDArray[np.float64] | None, bits: int) -> I
     n, m = cost.shape
     lines, most = np.arange(n), n + m + 3
     while True:
-        found, price = _assignment.match(cost)
+        found, price = kernel.match(cost)
         if values is None:
             return found.astype(np.int64)
         cost -= price

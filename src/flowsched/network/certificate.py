@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import flowsched._ns as _ns
-import flowsched._sensitivity as _sensitivity
+import flowsched.kernels.sensitivity as sensitivity
+import flowsched.kernels.simplex as simplex
 from flowsched.exceptions import InfeasibleError, InputError
 from flowsched.network.arguments import integers
 from flowsched.network.problem import FlowProblem
@@ -116,7 +116,7 @@ def cost_range(
     half = np.argsort(leaves, kind="stable").astype(np.int32)
     first = np.searchsorted(leaves[half], np.arange(nodes + 1)).astype(np.int32)
     places = np.searchsorted(arcs, chosen).astype(np.int32)
-    return _sensitivity.ranges(first, half, heads, both, potential, places)
+    return sensitivity.ranges(first, half, heads, both, potential, places)
 
 
 _NONE: Final = np.zeros(0, np.int64)
@@ -227,11 +227,11 @@ def _minimum_cut(
         return None
     cost = np.zeros(m, np.int64)
     cost[len(tail) : len(tail) + int((rest > 0).sum())] = 1
-    status, _, potential, _ = _ns.solve(
+    status, _, potential, _ = simplex.solve(
         np.append(tail, tails).astype(np.int32), np.append(head, heads).astype(np.int32),
         np.append(np.where(capacity >= INF, INF, capacity - lower), rooms), cost, np.append(rest, 0), _NONE, time_limit, _NONE, _NONE,
     )  # fmt: skip
-    if status != _ns.OK:
+    if status != simplex.OK:
         return None
     inside: NDArray[np.bool_] = potential[:n] < potential[n]
     return inside

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import flowsched._ns as _ns
-import flowsched._scaling as _scaling
+import flowsched.kernels.scaling as scaling
+import flowsched.kernels.simplex as simplex
 from flowsched.exceptions import InfeasibleError, InputError, TimeLimitError
 from flowsched.network.arguments import (
     EMPTY,
@@ -161,24 +161,24 @@ def _whole(
     if algorithm == "cost_scaling":
         if rooms.min() < 0 or (len(lowers) and (lowers.min() < 0 or (lowers > rooms).any())):
             return None
-        status, flow, potential, stats = _scaling.solve(*columns, 0, 0)
+        status, flow, potential, stats = scaling.solve(*columns, 0, 0)
     else:
         bulk = BULK if algorithm == "auto" else INF
-        status, flow, potential, stats = _ns.solve(*columns, _ns.STARTS["joined"], bulk)
-        if status == _ns.JOINED:
+        status, flow, potential, stats = simplex.solve(*columns, simplex.STARTS["joined"], bulk)
+        if status == simplex.JOINED:
             left = time_limit if time_limit < 0 else max(time_limit - (perf_counter() - start), 0.0)
             status, flow, potential, stats = _solve_joined(flow, lowers, left, bulk)
         algorithm = "network_simplex"
-    late = status == _ns.LATE  # the numbers are the same for both
+    late = status == simplex.LATE  # the numbers are the same for both
     if late and stats["gap"] is None:
         flow = None
     if late and flow is None and m > MOST_LATE:
         raise TimeLimitError("the time limit passed before any feasible flow was known")
-    if flow is None or not (late or status == _ns.OK):
+    if flow is None or not (late or status == simplex.OK):
         return None
     stats = dict.fromkeys(("pushes", "relabels", "augmentations"), 0) | stats  # the simplex makes none
     stats |= {"algorithm": algorithm, "warm": False, "seconds": perf_counter() - start}
-    return FlowResult(flow, _ns.total_cost(costs, flow), potential, stats)
+    return FlowResult(flow, simplex.total_cost(costs, flow), potential, stats)
 
 
 def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
@@ -193,7 +193,7 @@ def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
         ids: Int64Array = values
     else:
         ids = integers(name, values, size)
-    narrow = _ns.narrowed(ids, count)
+    narrow = simplex.narrowed(ids, count)
     return ids if narrow is None else narrow
 
 
@@ -209,14 +209,14 @@ def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
 # other.  So an optimum stays one, and the gap of any flow stays as it is.
 
 
-def _solve_joined(simplex: _ns.Simplex, lower: Int64Array, time_limit: float, bulk: int) -> tuple[int, Any, Any, Any]:
-    """Solve a problem that `_ns.solve` has left to its caller (JOINED), with the same result; only flows and potentials."""
-    joined, slots, rooms, supplies, flow, potential = simplex.joined()
+def _solve_joined(whole: simplex.Simplex, lower: Int64Array, time_limit: float, bulk: int) -> tuple[int, Any, Any, Any]:
+    """Solve a problem that `simplex.solve` has left to its caller (JOINED), with the same result; only flows and potentials."""
+    joined, slots, rooms, supplies, flow, potential = whole.joined()
     nodes, arcs = supplies != INF, np.flatnonzero(joined == -1)
     number, left = np.cumsum(nodes, dtype=np.int32) - 1, slots[arcs]
     ends, costs = (number[left["tail"]], number[left["head"]]), left["cost"].copy()
-    status, found, proof, stats = _ns.solve(
-        *ends, rooms[arcs], costs, supplies[nodes], EMPTY, time_limit, EMPTY, EMPTY, _ns.STARTS["any"], bulk
+    status, found, proof, stats = simplex.solve(
+        *ends, rooms[arcs], costs, supplies[nodes], EMPTY, time_limit, EMPTY, EMPTY, simplex.STARTS["any"], bulk
     )
     if proof is None:
         return status, None, None, stats
@@ -224,7 +224,7 @@ def _solve_joined(simplex: _ns.Simplex, lower: Int64Array, time_limit: float, bu
     flow[arcs] = found
     potential = potential[: len(nodes)]
     potential[nodes] = proof
-    simplex.parted()
+    whole.parted()
     if len(lower):
         flow += lower
     return status, flow, potential, stats

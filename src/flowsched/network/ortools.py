@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-import flowsched._simple as _simple
+import flowsched.network._columns as _columns
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
 from flowsched.network.arguments import capacities as checked_capacities
 from flowsched.network.arguments import checked_options, integers
@@ -38,7 +38,7 @@ class FlowStatus(IntEnum):
         return f"Status.{self.name}"  # as OR-tools prints it
 
 
-class SimpleMinCostFlow(_simple.Columns):
+class SimpleMinCostFlow(_columns.Columns):
     """A min-cost flow problem, built arc by arc or in bulk, and solved.
 
     Names, arguments and results are those of ``ortools.graph.python.min_cost_flow.SimpleMinCostFlow``, with three

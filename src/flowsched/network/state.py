@@ -49,7 +49,7 @@ its tail and from its head.
 ``basis_flow``         by arc
 ``basis_room``         by arc: capacity above the lower bound, up to ``basis_wide``
 ``basis_cost``         by arc
-``basis_anchor``, ``basis_depth``, ``basis_worn``, ``basis_trust``, ``basis_volume``, ``basis_negative``, ``basis_wide``, ``basis_top_cost``: see `_ns.pyx`
+``basis_anchor``, ``basis_depth``, ``basis_worn``, ``basis_trust``, ``basis_volume``, ``basis_negative``, ``basis_wide``, ``basis_top_cost``: see `simplex.pyx`
 =====================  =======================================================================================================
 
 `checked` looks at names, kinds and lengths.  The kernel checks the contents before it uses them (`_cs.Network.adopt`): ids, lists, bounds, balances,

@@ -19,7 +19,7 @@ cimport cython
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t
 
-from flowsched._basis cimport C_LATE, C_OK, CINF, Basis
+from flowsched.kernels.basis cimport C_LATE, C_OK, CINF, Basis
 from flowsched._faults cimport _copy, _empty, _zeros
 
 import numpy as np

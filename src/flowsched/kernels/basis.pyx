@@ -1,4 +1,4 @@
-"""Basis of a network simplex, as its parts share it; `flowsched._ns.Simplex` defines how it polls and swaps."""
+"""Basis of a network simplex, as its parts share it; `flowsched.kernels.simplex.Simplex` defines how it polls and swaps."""
 
 
 cdef class Basis:

@@ -33,7 +33,7 @@ left.  A price above any path's saving proves the network infeasible, and then t
 are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
 Where paths would hold little of the flow, because nearly all of them are blocked (`trace`), this tree says little about the optimum.  Then one coarse phase of
-push-relabel (_coarse.pyx) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
+push-relabel (coarse.pyx) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
 and not dense.
 
 A flow to start from may be strictly between the bounds outside the tree; `settle` removes each such arc by a pivot.  Most are in the tree from the start, as paths
@@ -64,7 +64,7 @@ Time limits
 -----------
 Between two pivots the basis is whole, so a solve may stop there, and `resume` goes on with it.  The answer so far is the flow in the tree, if no deficit is
 left.  So the price of deficits rises with the pivots (`hurry`), with the clock where the limit leaves time for few, and a part of the limit is kept for the end, measured
-by the time of loading.  Remaining deficits are routed with little regard to costs (_completion.pyx), in a copy: the basis needs the flow of a tree.
+by the time of loading.  Remaining deficits are routed with little regard to costs (completion.pyx), in a copy: the basis needs the flow of a tree.
 For any flow and potentials, the sum of -rc * room over all half-arcs of rc < 0 is a *gap*: an upper bound on the cost above the optimum.
 
 Cost of a pivot
@@ -88,13 +88,13 @@ cimport cython
 from libc.math cimport exp, fabs, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from flowsched._basis cimport (
+from flowsched.kernels.basis cimport (
     C_CHEAP, C_EASY, C_INFEASIBLE, C_JOINED, C_LATE, C_OK, C_RANGE, C_SPENT, C_UNBOUNDED, CINF, HUGE, Basis, Link, Node, Slack, Slot,
 )
-from flowsched._coarse cimport coarse_flow
-from flowsched._completion cimport completed
+from flowsched.kernels.coarse cimport coarse_flow
+from flowsched.kernels.completion cimport completed
 from flowsched._faults cimport FS_LONG, _copy, _empty, _zeros, fs_look
-from flowsched._wide cimport fs_muladd
+from flowsched.kernels.wide cimport fs_muladd
 
 import time
 
@@ -1695,7 +1695,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef object gap(self, const int64_t[::1] room):
-        """Bound on the excess cost of a flow with the residual capacities `room` (see _completion.pyx; of length 0: the basis's); None if an unlimited arc has rc < 0."""
+        """Bound on the excess cost of a flow with the residual capacities `room` (see completion.pyx; of length 0: the basis's); None if an unlimited arc has rc < 0."""
         cdef int32_t e
         cdef int64_t rc, there, back, high = 0
         cdef uint64_t low = 0

@@ -5,7 +5,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched._basis import Basis
+from flowsched.kernels.basis import Basis
 
 _Ints = NDArray[np.int64]
 

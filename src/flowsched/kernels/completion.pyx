@@ -18,7 +18,7 @@ topological ordering (1969).
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from flowsched._basis cimport C_LATE, C_OK, HUGE, Basis
+from flowsched.kernels.basis cimport C_LATE, C_OK, HUGE, Basis
 from flowsched._faults cimport FS_FUEL, _empty, _zeros
 
 import numpy as np

@@ -42,7 +42,7 @@ cdef struct Node:
 
 
 cdef class Basis:
-    """The basis of a network simplex; see the head of ``_ns.pyx``."""
+    """The basis of a network simplex; see the head of `simplex.pyx`."""
 
     cdef int32_t n
     # -- by node, the root last --------------------------------------------------------------------------------

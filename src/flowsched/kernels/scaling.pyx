@@ -57,7 +57,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from flowsched._faults cimport FS_FUEL, _copy, _empty, _zeros, fs_look
-from flowsched._wide cimport fs_muladd
+from flowsched.kernels.wide cimport fs_muladd
 
 import time
 

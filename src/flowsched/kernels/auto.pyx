@@ -1,0 +1,276 @@
+# cython: embedsignature=False
+"""``algorithm="auto"``: the choice between repair, the network simplex and a solve from scratch.
+
+Every algorithm reaches the optimum, so a wrong choice costs time only.  All times are *counted*, in steps of fixed weight (the ``_NS`` constants), never read
+from a clock: the same history makes the same choices on every machine.
+
+The rule
+--------
+1. From scratch: repair, as long as it keeps `pace`; then the simplex.
+2. A change without a usable basis: repair.  Once it has lost as much time to the simplex as a basis costs (``regret``; rent or buy), the simplex makes one.
+3. A change with a basis: the algorithm that was faster for changes of its size (`prefers_simplex`); the other is tried again now and then.  Repair is stopped after half
+   the time that the simplex is expected to take (`scans_allowed`).
+4. A warm solve ends within about the time of a cold one (``bounded``): repair stops once its pace promises no end within `WORTH` of that (`repair_within`), the simplex gets
+   the rest (`simplex_limit`), and then the network is solved from scratch.  A change as large as the network goes there at once (`first_choice`).
+5. The network may have become easier than it was at the last cold solve: once a change has taken `WASTE` of the time that repair from scratch took when it was last the fastest,
+   that is tried again (`needs_probe`).
+6. Where nodes or arcs come and go, distances to the hub replace potentials that make repair slow (`centring_pays`).
+
+Measurements behind the constants: docs/explanation/kernel.md, "The choice of the algorithm" and "Tried and rejected"; `python -m bench solver` repeats them.
+Another rule replaces this file: the kernel asks the methods above `repaired`, and reports what solves have taken to those below.
+"""
+
+from libc.stdint cimport int64_t, uint64_t
+
+from flowsched._faults cimport _zeros
+from flowsched.kernels.heap cimport FAR, fs_high_bit
+from flowsched.kernels.residual cimport AUGMENTATIONS, PUSHES, SEARCH_SCANS, SETTLED, WALK_SCANS
+from flowsched.kernels.search cimport AGAIN, OK, PROBE, SPENT, ShortestPaths
+
+import numpy as np
+
+# Scanned half-arcs per arc of the network after which the simplex is likely to be faster than repair: after nodes or arcs came or went;
+# from scratch, while `pace` lets repair go on; after a change that keeps all nodes and arcs, so that the simplex's basis will serve the next solve, too.
+cdef int64_t SCANS_RESHAPED = 16
+cdef int64_t SCANS_COLD = 9
+cdef int64_t SCANS_WARM = 4
+cdef int64_t PACE = 4            # scanned half-arcs per arc in which all excesses are to be routed from scratch, at the initial rate
+cdef int64_t GIVEN_UP = 4        # factor on the time per excess of a repair that was given up; it counts as at least three times the record
+cdef double PUT_OFF = 4          # largest factor by which a second try of repair is put off; the factor is the ratio of repair's estimate to the simplex's
+cdef int64_t RECORD_MAX = <int64_t> 1 << 50
+# Fractions of the time of a cold solve:
+cdef double SLICE = 0.0625       # repair's share between two checks of its progress;
+cdef double WORTH = 0.7          # the limit within which repair must be likely to end, or it stops;
+cdef double WASTE = 0.3          # the limit on the time of an attempt that is given up.
+cdef int64_t ASTRAY_FIRST = 8    # initial ratio of the two estimates, see `centring_pays`
+cdef int64_t PROBES = 3          # consecutive failures of a probe after which it is not tried again
+
+cdef enum:
+    SIZES = 32         # classes of changes: by the number of bits of the number of excesses
+    TRY_FIRST = 8      # solves until the algorithm that seems slower is tried again, at first and at most
+    TRY_LAST = 1024
+
+
+cdef class Auto(ShortestPaths):
+    """Recent times of the algorithms, and the choices that follow from them; see the head of this file."""
+
+    def __init__(self):
+        ShortestPaths.__init__(self)
+        self.record = _zeros(RECORDED, np.int64)
+        self.until = TRY_FIRST
+        self.patience = -1
+
+    cdef int repair(self) except -1 nogil:
+        """Of the kernel: route excesses until none is left, or ``allowance`` is spent."""
+        return OK
+
+    cdef int reshape(self) except -1:
+        self.regret, self.jammed = 0, False
+        return ShortestPaths.reshape(self)
+
+    cdef int drop_basis(self) except -1:
+        self.unripe = self.behind = False
+        return ShortestPaths.drop_basis(self)
+
+    cdef int centre(self) except -1 nogil:
+        self.record[IS_CENTRED] = 1
+        return ShortestPaths.centre(self)
+
+    cdef bint usable(self) noexcept nogil:
+        """True if the next solve may start from the basis."""
+        return self.based and not self.unripe
+
+    # == the choices ==========================================================================================
+
+    cdef int first_choice(self, double cold) except -1 nogil:
+        """SPENT: the simplex is to solve the change; AGAIN: a solve from scratch; PROBE: repair from scratch may be faster; OK: repair."""
+        if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * self.size > self.record[COLD_SIZE] and not self.deadline:
+            return AGAIN
+        if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes:
+            if not (self.usable() and self.hopes(BY_SIMPLEX, cold)):
+                return AGAIN        # the change is as large as the network
+        if self.needs_probe(min(self.expected(BY_REPAIR), self.expected(BY_SIMPLEX))):
+            return PROBE
+        return SPENT if self.prefers_simplex() else OK
+
+    cdef int64_t scans_allowed(self, bint warm) except -1 nogil:
+        """Half-arcs that repair may scan before the simplex takes over."""
+        cdef int64_t most = SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM
+        cdef double simplex = self.expected(BY_SIMPLEX)
+        if self.usable():           # repair may take half the time of the simplex that follows it
+            return <int64_t>min(simplex / (2 * WALK_NS), SCANS_RESHAPED * (<double>self.live_arcs + 1000))
+        return FAR if self.bounded and self.reshaped else most * (<int64_t>self.live_arcs + 1000)
+
+    cdef bint prefers_simplex(self) except -1 nogil:
+        """True if the simplex is likely to be faster.  Without a basis: if making one would already have paid.
+
+        The slower algorithm is tried again from time to time, after an interval that doubles each time.  Repair, which may be given up
+        again, waits in proportion to its slowness.
+        """
+        cdef double simplex, repair
+        if not self.size:
+            return False
+        if self.based and self.halted == SIMPLEX:
+            return True
+        if not self.usable():
+            return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
+        simplex, repair = self.expected(BY_SIMPLEX), self.expected(BY_REPAIR)
+        self.since += 1
+        if not repair or self.since < self.until * min(max(repair / simplex, 1), PUT_OFF):
+            return simplex < repair
+        if simplex < repair or not self.behind:     # a basis that is behind catches up first: the solve after that shows the simplex's time
+            self.since, self.until = 0, min(2 * self.until, TRY_LAST)
+        return simplex >= repair
+
+    cdef int pace(self) except -1 nogil:
+        """Repair from scratch; SPENT once it falls behind: less than i / `PACE` of the excesses and deficits are settled after i scans for each arc.
+
+        The remaining excesses of a congested network take longer than those settled, so there is no use in waiting for more of them.
+        """
+        cdef int64_t nodes = self.count_uneven(), part = self.live_arcs + 1000
+        cdef int i, status = SPENT
+        self.allowance = 0
+        for i in range(1, PACE):
+            self.allowance += part
+            status = self.repair()
+            if status != SPENT or PACE * (nodes - self.count_uneven()) < i * nodes:
+                return status
+        self.allowance += (SCANS_COLD + 1 - PACE) * part
+        return self.repair()
+
+    cdef int repair_within(self, double cold) except -1 nogil:
+        """Repair a change; SPENT once the remaining excesses, at the latest rate, are likely to take it beyond the fraction WORTH of a cold solve."""
+        cdef int64_t most = self.allowance, left = self.count_uneven(), before, work = self.repaired(), last
+        cdef int64_t probe = FAR if self.probed or not self.bounded else <int64_t>(WASTE * self.cold(COLD_REPAIR) / (4 * WALK_NS)) + 1000
+        cdef int64_t part = min(<int64_t>(2 * SLICE * cold / WALK_NS) + 100, probe)
+        cdef int status
+        while True:
+            self.allowance = min(part, most)
+            most -= self.allowance
+            status = self.repair()
+            if status != SPENT:
+                return status
+            last, work, before, left = work, self.repaired(), left, self.count_uneven()
+            if self.needs_probe(work):
+                return PROBE
+            if most <= 0 or left >= before or work + <double>left * (work - last) / (before - left) > WORTH * cold:
+                return SPENT
+            part = min(<int64_t>(SLICE * cold / WALK_NS) + 100, probe)
+
+    cdef int64_t simplex_limit(self, double cold) except? -1 nogil:
+        """Time that the simplex may take for a change whose repair was given up, before it is solved from scratch; 0: none."""
+        cdef double known = <double>self.recorded()[BY_SIMPLEX], rest = WASTE * cold - self.repaired() - self.aside
+        if self.usable() and known and known < WORTH * cold:
+            rest = max(rest, known + known / 4)
+        elif 8 * self.size < self.live_nodes:       # a basis made for small changes serves the next ones, too
+            rest = max(rest, WORTH * cold)
+        return <int64_t>rest if rest > 0 else 0
+
+    cdef bint needs_probe(self, double work) except -1 nogil:
+        """True if repair from scratch is to be tried for a change of this estimated time."""
+        return self.bounded and not self.probed and not self.deadline and work > WASTE * self.cold(COLD_REPAIR)
+
+    cdef bint easier_now(self, int64_t sources) noexcept nogil:
+        """True if repair may have become the fastest from scratch: it was, the change is large, or fewer nodes have a supply."""
+        return self.record[COLD_WAY] == REPAIR or 4 * self.size > self.live_nodes or 8 * sources < 7 * self.record[COLD_SIZE]
+
+    cdef bint refilled(self) noexcept nogil:
+        """True if the change reached more than half of all nodes, as where a cluster has just been filled: old distances mean little then."""
+        return 2 * self.size > self.live_nodes
+
+    cdef bint centring_pays(self, int status) except -1 nogil:
+        """True if distances to the hub as potentials have lately made repair faster by more than they cost.
+
+        Each kind of potentials is measured where it was used.  Where only one is known the other is tried once repair has become expensive.
+        """
+        cdef int64_t price = CENTRE_NS * <int64_t>self.live_arcs, work = self.repaired(), each
+        cdef int64_t *astray = &self.record[ASTRAY]
+        cdef int64_t *centred = &self.record[CENTRED]
+        if not self.reshaped or self.hub < 0 or not self.size or 4 * work < price:
+            return False
+        each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
+        if self.record[IS_CENTRED]:
+            centred[0] = each
+            if self.refilled():     # the potentials that repair leaves are likely to be as bad as those before
+                astray[0] = max(astray[0], ASTRAY_FIRST * each)
+            astray[0] -= astray[0] >> 8
+        else:
+            astray[0] = each
+            centred[0] -= centred[0] >> 6
+        self.record[IS_CENTRED] = 0
+        if centred[0]:
+            return astray[0] > 0 and <double>(astray[0] - centred[0]) * self.size > price
+        return work > 8 * price
+
+    # == the record ===========================================================================================
+
+    cdef int64_t repaired(self) noexcept nogil:
+        """Time of repair in this solve, in about ns."""
+        return (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
+                + AUGMENT_NS * self.count[AUGMENTATIONS] + PUSH_NS * self.count[PUSHES] - self.aside)
+
+    cdef int64_t* recorded(self) except NULL nogil:
+        """Recorded times for changes of this size."""
+        return &self.record[WAYS * (fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0)]
+
+    cdef double expected(self, int way) except -1 nogil:
+        """Estimated time of an algorithm, from the recorded change nearest in size; by default 0 for repair and two passes over the network for the simplex."""
+        cdef int bits = fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0, i, side, at
+        for i in range(SIZES):
+            for side in range(2):
+                at = bits - i if side == 0 else bits + i
+                if 0 <= at < SIZES and self.record[WAYS * at + way]:
+                    return <double>self.record[WAYS * at + way] * (self.size if way == BY_REPAIR else 1)
+        return 0 if way == BY_REPAIR else 2 * SLOT_NS * <double>self.live_arcs + NODE_NS * self.live_nodes
+
+    cdef int learn(self, int way, int64_t work) except -1 nogil:
+        """Update the time of an algorithm: an exponential moving average with weight 1/4 for the latest solve."""
+        cdef int64_t *known = self.recorded()
+        cdef bint better = known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size
+        if known[way]:
+            known[way] = (3 * known[way] + work) // 4 + 1
+        else:               # one solve says little about the simplex
+            known[way] = (<int64_t>self.expected(way) + work) // 2 + 1 if way == BY_SIMPLEX else work + 1
+        if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
+            self.since, self.until = 0, TRY_FIRST
+        return 0
+
+    cdef int learn_repair(self, bint spent) except -1 nogil:
+        cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED], each
+        work = max(work - self.aside, 0)
+        if not self.size:
+            return 0
+        each = work // self.size
+        if spent:           # a lower bound on its time; without the penalty, near ties would be tried and given up again and again
+            each = max(GIVEN_UP * each, 3 * self.recorded()[BY_REPAIR])
+            work *= 2
+        self.learn(BY_REPAIR, min(each, RECORD_MAX))
+        if not self.usable() and not self.reshaped and self.solved:
+            self.regret += <int64_t>max(work - self.expected(BY_SIMPLEX), 0)
+        return 0
+
+    cdef double cold(self, int at) except -1 nogil:
+        """Estimated time of a cold solve of the network, from the last one; FAR if there was none."""
+        if not self.record[at]:
+            return FAR
+        return <double>self.record[at] * (self.live_arcs + 1000) / (self.record[at + 1] + 1000)
+
+    cdef int note_cold(self, int64_t work, int way) except -1 nogil:
+        self.record[COLD], self.record[COLD_ARCS], self.record[COLD_SIZE], self.record[COLD_WAY] = min(work, RECORD_MAX) + 1, self.live_arcs, self.size, way
+        if way == REPAIR:
+            self.record[COLD_REPAIR], self.record[COLD_REPAIR_ARCS], self.record[PROBES_FAILED] = self.record[COLD], self.live_arcs, 0
+        return 0
+
+    cdef int probe_failed(self) except -1 nogil:
+        self.record[PROBES_FAILED] += 1
+        if self.record[PROBES_FAILED] == PROBES:
+            self.record[COLD_REPAIR] = 0
+        return 0
+
+    cdef bint hopes(self, int way, double cold) except -1 nogil:
+        """False if an algorithm has lately taken longer than a cold solve, for changes of this size; the record decays, so it is tried again some solves later."""
+        cdef int64_t *known = self.recorded() + way
+        if known[0] * (<double>self.size if way == BY_REPAIR else 1) <= cold:
+            return True
+        known[0] -= known[0] >> 3
+        return False

@@ -1,0 +1,88 @@
+# The search for shortest residual paths, and the count of work.  See `search.pyx`.
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from flowsched.kernels.heap cimport Heap, Label, insert, remove
+from flowsched.kernels.residual cimport Residual
+
+cdef enum:             # how a step of a solve ends
+    OK = 0
+    INFEASIBLE = 1
+    UNBOUNDED = 2
+    RANGE = 3
+    LATE = 4
+    INTERRUPTED = 5
+    HANDOVER = 6       # the step's limit is reached, and the next algorithm goes on
+    SPENT = 7          # the solve's limit is reached
+    AGAIN = 8          # a solve from scratch is likely to be faster: `solve_anew`
+    PROBE = 9          # a repair from scratch may be faster: `probe` tries it
+
+
+cdef class ShortestPaths(Residual):
+    cdef Label[::1] label          # label[2 v + side]
+    cdef int32_t[::1] order        # scratch: nodes settled, side 0 from the left, side 1 from the right; half-arcs of a path
+    cdef Heap heap[2]
+    cdef int32_t hub
+    cdef int64_t hub_seen          # number of live nodes + 1 when the hub was last chosen
+    cdef bint eccentric            # the simplex chose the potentials: `centre` before `repair`
+    cdef int32_t path_length       # half-arcs of the path to a `goal` that `search` wrote to `order`
+    # -- work, counted in scanned half-arcs -------------------------------------------------------------------
+    cdef int64_t budget            # limit for one walk, and for a search from one end
+    cdef int64_t fuel              # left until the next check of the clock and signals
+    cdef int64_t stint             # between two checks: the start value of `fuel`
+    cdef int64_t allowance         # left until the solve stops with SPENT
+    cdef double deadline           # by time.monotonic; 0 without a limit
+    cdef object pending            # exception of a signal handler, to be raised once (I) holds
+
+    @cython.final
+    cdef inline int ways(self, int32_t v, int sign, int32_t *lo, int32_t *hi) noexcept nogil:
+        """Write the range of v's half-arcs, from lo to before hi, by which flow can leave it (sign 1) or by whose mates flow can arrive (sign -1)."""
+        if sign > 0:
+            lo[0] = self.node[v].first
+            hi[0] = lo[0] + self.node[v].d[1]
+        else:
+            lo[0] = self.node[v].first + self.node[v].d[0]
+            hi[0] = self.node[v].first + self.node[v].d[2]
+        return 0
+
+    @cython.final
+    cdef inline bint ends(self, int32_t v, int sign) noexcept nogil:
+        """True if a path from an excess (sign 1) or deficit (sign -1) may end at v."""
+        return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
+
+    @cython.final
+    cdef inline int spend(self, int counter, int64_t scans) except -1 nogil:
+        """Count scanned half-arcs; any status but OK ends the solve."""
+        self.count[counter] += scans
+        self.fuel -= scans
+        self.allowance -= scans
+        if self.fuel < 0:
+            return self.poll()
+        return SPENT if self.allowance < 0 else OK
+
+    @cython.final
+    cdef inline int enter(self, int side, int32_t v, int64_t dist, int32_t parent) except -1 nogil:
+        """Label v with `dist` if it has no label or a larger one; that of a settled node is never larger."""
+        cdef int32_t e = 2 * v + side
+        if self.label[e].stamp == self.stamp:
+            if dist >= self.label[e].dist:
+                return 0
+            remove(&self.heap[side], &self.label[0], e)
+        self.label[e].stamp = self.stamp
+        self.label[e].parent = parent
+        insert(&self.heap[side], &self.label[0], e, dist)
+        return 0
+
+    cdef bint late(self, double now) except -1 nogil
+    cdef int poll(self) except -1 nogil
+    cdef int settle_hub(self) except -1 nogil
+    cdef int64_t count_uneven(self) except -1 nogil
+    cdef bint uneven(self) except -1 nogil
+    cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil
+    cdef int put_back(self, int32_t near, int32_t far, int64_t radius, int64_t other, int sign) except -1 nogil
+    cdef int trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil
+    cdef int augment_search(self, int32_t s, int32_t meet, int sign, int32_t goal, int sides) except -1 nogil
+    cdef int cancel_unsaturable(self) except -1 nogil
+    cdef int reach(self, int32_t s, int sign) except -1 nogil
+    cdef int centre(self) except -1 nogil
