@@ -7,22 +7,19 @@ every other cycle is as before:
     f(a) < c(a):   w' >= -d(v, u)       d(x, y): the length of a shortest residual path from x to y that does not use a itself, in costs w;
     f(a) > l(a):   w' <= d(u, v)        d = infinite where there is none.
 
-Paths are searched on reduced costs, which are >= 0, by Dijkstra's algorithm with a binary heap; the search ends at its goal.  The cost for each arc and
-side is O(m + n log n) in the worst case, and usually that of the nodes nearer than the goal.
+Paths are searched on reduced costs, which are >= 0, by Dijkstra's algorithm with a radix heap; the search ends at its goal.  The cost for each arc and
+side is O(m + n log(n C)) in the worst case, and usually that of the nodes nearer than the goal.
 """
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from flowsched._faults cimport FS_FUEL, _empty, _zeros, fs_look
+from flowsched.kernels.heap cimport FAR, Heap, Label, clear_heap, insert, least, remove
 
 import numpy as np
 
-cdef int64_t FAR = <int64_t> 1 << 62
-
-cdef struct Item:
-    int64_t dist
-    int32_t node
+from flowsched.kernels.search import LABEL
 
 
 @cython.auto_pickle(False)
@@ -34,82 +31,51 @@ cdef class Search:
     cdef const int32_t[::1] half
     cdef const int32_t[::1] head        # by half-arc
     cdef const int64_t[::1] reduced     # by half-arc: >= 0 where it is residual, else -1
-    cdef int64_t[::1] dist              # valid where stamp[v] == now
-    cdef int32_t[::1] stamp
+    cdef Label[::1] label               # by node; valid where its stamp is `now`
     cdef int32_t now
-    cdef Item[::1] heap
-    cdef Py_ssize_t size
+    cdef Heap heap
     cdef int64_t fuel
 
     def __init__(self, const int32_t[::1] first, const int32_t[::1] half, const int32_t[::1] head, const int64_t[::1] reduced):
         cdef Py_ssize_t n = first.shape[0] - 1
         self.first, self.half, self.head, self.reduced = first, half, head, reduced
-        self.dist, self.stamp = _zeros(n, np.int64), _zeros(n, np.int32)
-        self.heap = _zeros(half.shape[0] + 1, np.dtype([("dist", "i8"), ("node", "i4")], align=True))
-        self.now = 0
+        self.label, self.now = _zeros(n, LABEL), 0
         self.fuel = FS_FUEL
-
-    cdef int put(self, int64_t dist, int32_t v) except -1 nogil:
-        cdef Py_ssize_t i = self.size, up
-        self.size += 1
-        while i:
-            up = (i - 1) >> 1
-            if self.heap[up].dist <= dist:
-                break
-            self.heap[i] = self.heap[up]
-            i = up
-        self.heap[i].dist, self.heap[i].node = dist, v
-        return 0
-
-    cdef int take(self, Item *out) except -1 nogil:
-        cdef Py_ssize_t i = 0, down
-        cdef Item last
-        out[0] = self.heap[0]
-        self.size -= 1
-        last = self.heap[self.size]
-        while True:
-            down = 2 * i + 1
-            if down >= self.size:
-                break
-            if down + 1 < self.size and self.heap[down + 1].dist < self.heap[down].dist:
-                down += 1
-            if self.heap[down].dist >= last.dist:
-                break
-            self.heap[i] = self.heap[down]
-            i = down
-        self.heap[i] = last
-        return 0
 
     cdef int64_t between(self, int32_t start, int32_t goal, int32_t arc) except -1 nogil:
         """Reduced length of a shortest path that does not use `arc`; FAR without one."""
-        cdef Item item
-        cdef int32_t i, h, w
-        cdef int64_t d
+        cdef Label *label = &self.label[0]
+        cdef int32_t i, h, v, w
+        cdef int64_t dist, d
         self.now += 1
-        self.size = 0
-        self.stamp[start], self.dist[start] = self.now, 0
-        self.put(0, start)
-        while self.size:
-            self.take(&item)
-            if item.node == goal:
-                return item.dist
-            if item.dist > self.dist[item.node]:
-                continue
-            self.fuel -= self.first[item.node + 1] - self.first[item.node] + 1
+        clear_heap(&self.heap)
+        label[start].stamp = self.now
+        insert(&self.heap, label, start, 0)
+        while True:
+            dist = least(&self.heap, label)
+            if dist == FAR:
+                return FAR
+            v = self.heap.front[0]
+            if v == goal:
+                return dist
+            remove(&self.heap, label, v)
+            self.fuel -= self.first[v + 1] - self.first[v] + 1
             if self.fuel < 0:
                 self.fuel = FS_FUEL
                 with gil:
                     fs_look()
-            for i in range(self.first[item.node], self.first[item.node + 1]):
+            for i in range(self.first[v], self.first[v + 1]):
                 h = self.half[i]
                 if self.reduced[h] < 0 or h >> 1 == arc:
                     continue
-                d = item.dist + self.reduced[h]
-                w = self.head[h]
-                if self.stamp[w] != self.now or d < self.dist[w]:
-                    self.stamp[w], self.dist[w] = self.now, d
-                    self.put(d, w)
-        return FAR
+                d, w = dist + self.reduced[h], self.head[h]
+                if label[w].stamp != self.now:
+                    label[w].stamp = self.now
+                elif d < label[w].dist:
+                    remove(&self.heap, label, w)
+                else:
+                    continue
+                insert(&self.heap, label, w, d)
 
 
 def ranges(const int32_t[::1] first, const int32_t[::1] half, const int32_t[::1] head, const int64_t[::1] reduced, const int64_t[::1] potential,
