@@ -9,7 +9,7 @@ its bounds, with b(v) + inflow(v) - outflow(v) = 0 at every node, of least cost 
 Symbols and signs
 -----------------
 Every arc a with id k is two *half-arcs*: 2k (forward, at u, cost w) and 2k+1 (backward, at v, cost -w); the mate of h is h ^ 1.
-``res[h]`` is the residual capacity: c - f forward, f - l backward; h is *residual* when res[h] > 0.
+``residual[h]`` is the residual capacity: c - f forward, f - l backward; h is *residual* when that is > 0.
 p is the potential; the *reduced cost* of h = (u, v) is rc(h) = cost(h) + p(u) - p(v), so rc(mate) = -rc.
 The *excess* of v is e(v) = b(v) + inflow(v) - outflow(v); a node with e < 0 has a *deficit*.
 
@@ -21,7 +21,7 @@ It holds between calls, after *every* mutation and at every step of `repair`.  A
 Mutations restore (I) at once and look only at the arcs involved.  Where a half-arc would violate (I), the potential of an endpoint of low degree moves, if
 that endpoint's own arcs allow it.  Otherwise the half-arc is saturated, which books an excess at its head and a deficit at its tail.  A change thus leaves
 epsilon = 0, and solving means routing excesses to deficits; the part of the network that the change does not reach is never scanned.
-A half-arc too large to be saturated (``res >= BIG``, unlimited ones among them) is noted in ``unsaturable``.  When solving starts, `cancel_unsaturable` augments
+A half-arc too large to be saturated (``residual >= BIG``, unlimited ones among them) is noted in ``unsaturable``.  When solving starts, `cancel_unsaturable` augments
 along shortest cycles through it, until its reduced cost is 0 or a cycle is unlimited.
 
 Incremental cost scaling at epsilon = 0 (`repair`)
@@ -60,19 +60,19 @@ State after an exception
 ------------------------
 (E)  A call that raises has changed nothing that can be seen.  A mutation makes room first: it checks its arguments, allocates every array that it may need,
      and only then assigns and changes, without an allocation, a Python call or a check for signals.  While solving, room is made at the start of every step
-     that moves flow or potentials (`ready`), so that a step is made whole or not at all.  A step that may break (I) (`start_anew`, `complete`) sets ``loose`` and
-     makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which restores (I).
+     that moves flow or potentials (`reserve_journal`), so that a step is made whole or not at all.  A step that may break (I) (`start_anew`, `complete`) sets ``may_violate`` and
+     makes room for its own undoing before it begins (`reserve_all`), and `optimise` has one way out of every failure, which restores (I).
      The result of a solve is laid out before the last solution is given up for the new one (`conclude`).
 (X)  One call at a time: every call takes ``busy``, and none waits for it.  A second thread, a signal handler, a finaliser or a callback that comes while a call
      is under way gets ConcurrentUseError at once, and so does the child of a fork that was made meanwhile.
 (A)  Arrays given no longer belong to the caller: network/flow_network.py hands over copies, so the values checked are the values used.
-(U)  An unlimited arc never counts as full.  Its residual capacity starts from 2**62; if flow uses that up (``brimful``) and the answer rests on it, or if an excess
-     leaves its range (``overflown``), the network is solved once more from scratch, and CostRangeError is raised if that does not help.
+(U)  An unlimited arc never counts as full.  Its residual capacity starts from 2**62; if flow uses that up (``unlimited_full``) and the answer rests on it, or if an excess
+     leaves its range (``overflowed``), the network is solved once more from scratch, and CostRangeError is raised if that does not help.
 
 The simplex (kernels/simplex.pyx)
 ---------------------------------
 It takes over once repair has scanned enough that the simplex is likely to be faster, and brings flow and potentials back with (I).  Its basis is kept as
-long as nodes and arcs stay: ``news`` lists the changes since, and the next solve starts there if that is likely to be cheaper than repair, judged by
+long as nodes and arcs stay: ``changes`` lists the changes since, and the next solve starts there if that is likely to be cheaper than repair, judged by
 the recent cost of both.
 
 Time limits
@@ -92,7 +92,7 @@ node removed                            O(its degree)
 `walk`                                  about ``budget`` scanned half-arcs between two augmentations
 `search`                                O(m + n log(n C)), with a radix heap; it scans the adjacency of settled nodes only
 `repair`                                at most D augmentations, as each sends at least one unit: O(D (m + n log(n C))), pseudo-polynomial
-`reach`, `conclude`                     O(n + m) for a cut; a pass over the journals for a result
+`mark_reachable`, `conclude`                     O(n + m) for a cut; a pass over the journals for a result
 simplex, scaling                        O(n + m) to load and to bring back, besides their own steps
 
 References
@@ -159,57 +159,57 @@ cdef class Network(Auto):
     """A network and its last solution; see the head of this file."""
 
     # -- one solve ------------------------------------------------------------------------------------------
-    cdef double begun              # by time.monotonic
-    cdef double first              # time of the first check of the clock, 0 before it
-    cdef int64_t seen              # half-arcs scanned before it
-    cdef double grace              # time after which not even the completion of a flow may go on
-    cdef double stopped            # time at which `complete` began; < 0: minus the time from there to the answer of the last solve, which was late
-    cdef int32_t turn              # `repair` is at active[turn]
-    cdef int32_t stuck, stuck_sign # node from which nothing can be routed, and its sign
-    cdef object told               # counters of the kernel for whole networks
-    cdef int way                   # the algorithm that answers
-    cdef object sofar              # outcome of a kernel for whole networks that was late with a flow, else None
-    cdef int64_t wasted            # work of a simplex that was given up in this solve, in ns
-    cdef int64_t solves[2]         # number of cold and warm solves
+    cdef double begun                      # by time.monotonic
+    cdef double first                      # time of the first check of the clock, 0 before it
+    cdef int64_t seen                      # half-arcs scanned before it
+    cdef double grace                      # time after which not even the completion of a flow may go on
+    cdef double stopped                    # time at which `complete` began; < 0: minus the time from there to the answer of the last solve, which was late
+    cdef int32_t turn                      # `repair` is at active[turn]
+    cdef int32_t stuck_node, stuck_sign    # node from which nothing can be routed, and its sign
+    cdef object statistics                 # counters of the kernel for whole networks
+    cdef int way                           # the algorithm that answers
+    cdef object late_outcome               # outcome of a kernel for whole networks that was late with a flow, else None
+    cdef int64_t given_up                  # work of a simplex that was given up in this solve, in ns
+    cdef int64_t solves[2]                 # number of cold and warm solves
     # -- the simplex's last basis -----------------------------------------------------------------------------
-    cdef object basis              # a `simplex.Simplex`, None without one
-    cdef int64_t[::1] known        # supplies of which the basis knows
-    cdef int32_t[::1] astray       # arcs whose flow in the last solution may not be that of the basis, in astray[:nastray]
-    cdef int32_t nastray           # -1: any may be
-    cdef int64_t compared          # number of flows compared with those of the basis the last time
-    cdef bint alike                # flows are those of the basis
+    cdef object basis                      # a `simplex.Simplex`, None without one
+    cdef int64_t[::1] basis_supply         # supplies of which the basis knows
+    cdef int32_t[::1] may_differ           # arcs whose flow in the last solution may not be that of the basis, in may_differ[:may_differ_count]
+    cdef int32_t may_differ_count          # -1: any may be
+    cdef int64_t flows_compared            # number of flows compared with those of the basis the last time
+    cdef bint at_basis                     # flows are those of the basis
 
     def __init__(self):
         Auto.__init__(self)
-        self.known, self.astray = self.none64, self.none32
+        self.basis_supply, self.may_differ = self.none64, self.none32
 
     cdef int drop_basis(self) except -1:
         if self.based:
-            self.basis, self.astray, self.known = None, self.none32, self.none64
+            self.basis, self.may_differ, self.basis_supply = None, self.none32, self.none64
         return Auto.drop_basis(self)
 
     # == repair ===============================================================================================
 
     cdef inline int32_t due(self, int32_t i, int sign) noexcept nogil:
         """The node active[i] if it has an excess of this sign, else -1."""
-        return self.active[i] if i < self.nactive and self.exc[self.active[i]] * sign > 0 else -1
+        return self.active[i] if i < self.active_count and self.excess[self.active[i]] * sign > 0 else -1
 
     cdef int fetch_turn(self, int32_t i, int sign) noexcept nogil:
         """Prefetch the memory that the walks from active[i:] read first, one address of the chain in each step."""
         cdef int32_t v, at
-        if i + 4 * AHEAD < self.nactive:
+        if i + 4 * AHEAD < self.active_count:
             v = self.active[i + 4 * AHEAD]
             fs_write_soon(&self.node[v])
-            fs_write_soon(&self.exc[v])
-            fs_write_soon(&self.pot[v])
+            fs_write_soon(&self.excess[v])
+            fs_write_soon(&self.potential[v])
         v = self.due(i + 2 * AHEAD, sign)
         if v >= 0:
-            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].d[2], LOW_DEGREE), 4):
+            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].region[2], LOW_DEGREE), 4):
                 fs_write_soon(&self.half[at])
         v = self.due(i + AHEAD, sign)
         if v >= 0:
-            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].d[2], LOW_DEGREE)):
-                fs_write_soon(&self.pot[self.half[at].head])
+            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].region[2], LOW_DEGREE)):
+                fs_write_soon(&self.potential[self.half[at].head])
                 fs_write_soon(&self.node[self.half[at].head])
         return 0
 
@@ -218,12 +218,12 @@ cdef class Network(Auto):
 
         An excess takes `complete` about the mean time of repair for one.
         """
-        if self.loose:
+        if self.may_violate:
             return now >= self.grace
         if not self.first:      # an average over the start is unreliable
             self.first, self.seen = now, self.scans()
             return 2 * now >= self.begun + self.deadline
-        return now + self.spent(now) * (<double>(self.nactive - self.turn) / (self.turn + 1) + FINISH) >= self.deadline
+        return now + self.spent(now) * (<double>(self.active_count - self.turn) / (self.turn + 1) + FINISH) >= self.deadline
 
     cdef int64_t scans(self) noexcept nogil:
         return self.count[WALK_SCANS] + self.count[SEARCH_SCANS]
@@ -239,11 +239,11 @@ cdef class Network(Auto):
         cdef int sign
         self.settle_hub()
         for sign in range(1, -2, -2):
-            for i in range(self.nactive):
+            for i in range(self.active_count):
                 v = self.active[i]
-                self.turn = i if sign > 0 else self.nactive
+                self.turn = i if sign > 0 else self.active_count
                 self.fetch_turn(i, sign)
-                if self.exc[v] * sign > 0 and v != self.hub:
+                if self.excess[v] * sign > 0 and v != self.hub:
                     status = self.route(v, sign)
                     if status != OK:
                         return status
@@ -253,12 +253,12 @@ cdef class Network(Auto):
     cdef int route(self, int32_t s, int sign) except -1 nogil:
         """Send s's excess to deficits (sign 1), or draw its deficit from excesses (sign -1)."""
         cdef int status
-        while self.exc[s]:
+        while self.excess[s]:
             status = self.walk(s, sign, 0, self.budget)
             if status == HANDOVER:
                 status = self.search(s, sign, -1, FAR)
                 if status == INFEASIBLE:
-                    self.stuck, self.stuck_sign = s, sign
+                    self.stuck_node, self.stuck_sign = s, sign
             if status != OK:
                 return status
         return OK
@@ -274,9 +274,9 @@ cdef class Network(Auto):
         cdef int64_t rc, best, p, left = budget, most = -1 if eps else 0
         self.next_stamp()
         self.mark[s] = self.stamp
-        while self.exc[s]:
-            self.ways(tip, sign, &lo, &hi)
-            p = self.pot[tip]
+        while self.excess[s]:
+            self.residual_range(tip, sign, &lo, &hi)
+            p = self.potential[tip]
             best = FAR
             onward, nearest = -1, lo
             i = self.node[tip].first + self.node[tip].hint
@@ -284,10 +284,10 @@ cdef class Network(Auto):
                 i = lo
             for scan in range(hi - lo):
                 v = self.half[i].head
-                rc = self.half[i].cost + p - self.pot[v]
+                rc = self.half[i].cost + p - self.potential[v]
                 if sign < 0:
                     rc = -rc
-                if rc <= most and (self.mark[v] != self.stamp or self.ends(v, sign)):
+                if rc <= most and (self.mark[v] != self.stamp or self.is_end(v, sign)):
                     onward = i
                     left += hi - lo - scan
                     break
@@ -301,8 +301,8 @@ cdef class Network(Auto):
                 break
             if onward >= 0:
                 self.node[tip].hint = onward - self.node[tip].first
-                self.order[depth] = self.half[onward].code
-                if self.ends(v, sign):
+                self.order[depth] = self.half[onward].id
+                if self.is_end(v, sign):
                     self.augment_walk(&tip, &depth, s, sign)
                     status = self.spend(WALK_SCANS, budget - left)
                     left = budget
@@ -318,8 +318,8 @@ cdef class Network(Auto):
                 if best > most and best < FAR:
                     if not -POT_MAX < p - (best + eps) * sign < POT_MAX:
                         return RANGE
-                    self.ready(0, 1)
-                    self.set_pot(tip, p - (best + eps) * sign)
+                    self.reserve_journal(0, 1)
+                    self.set_potential(tip, p - (best + eps) * sign)
                     self.node[tip].hint = nearest - self.node[tip].first
                     self.count[RELABELS] += 1
                     if depth:
@@ -330,31 +330,31 @@ cdef class Network(Auto):
                     depth -= 1
                     tip = self.tail(self.order[depth])
         status = self.spend(WALK_SCANS, budget - left)
-        return HANDOVER if status == OK and self.exc[s] else status
+        return HANDOVER if status == OK and self.excess[s] else status
 
     cdef int augment_walk(self, int32_t *tip, int32_t *depth, int32_t s, int sign) except -1 nogil:
         """Augment along order[0..depth]; cut the path before the first half-arc that becomes saturated."""
         cdef int32_t length = depth[0] + 1, i, h, t
-        cdef int64_t amount = mag(self.exc[s])
-        self.ready(length, 0)
+        cdef int64_t amount = mag(self.excess[s])
+        self.reserve_journal(length, 0)
         t = self.head(self.order[length - 1])
         if t != self.hub:
-            amount = min(amount, mag(self.exc[t]))
+            amount = min(amount, mag(self.excess[t]))
         for i in range(length):
             h = self.order[i] if sign > 0 else self.order[i] ^ 1
-            amount = min(amount, self.res[h])
+            amount = min(amount, self.residual[h])
         for i in range(length - 1, -1, -1):
             h = self.order[i] if sign > 0 else self.order[i] ^ 1
             if i < length - 1:
                 self.mark[self.head(self.order[i])] = 0
-            self.move(h, amount)
-            if self.res[h] == 0:
+            self.send(h, amount)
+            if self.residual[h] == 0:
                 depth[0] = i
         for i in range(depth[0]):
             self.mark[self.head(self.order[i])] = self.stamp
         tip[0] = self.tail(self.order[depth[0]])
-        self.book(s, -amount * sign)
-        self.book(t, amount * sign)
+        self.add_excess(s, -amount * sign)
+        self.add_excess(t, amount * sign)
         self.count[AUGMENTATIONS] += 1
         return 0
 
@@ -367,10 +367,10 @@ cdef class Network(Auto):
         """
         cdef int status
         cdef double cold = self.cold(SCALED if algorithm == SCALING else COLD)
-        self.allowance, self.size = FAR, self.nactive
-        self.bounded = warm and algorithm == AUTO and self.patience < 0 and not self.halted and cold < FAR
+        self.scans_left, self.size = FAR, self.active_count
+        self.bounded = warm and algorithm == AUTO and self.patience < 0 and not self.stopped_algorithm and cold < FAR
         self.way = SCALING if algorithm == SCALING else REPAIR
-        if algorithm == SCALING and (not warm or self.halted == SCALING and not self.reshaped):
+        if algorithm == SCALING and (not warm or self.stopped_algorithm == SCALING and not self.reshaped):
             return SPENT
         if algorithm == AUTO:
             status = self.first_choice(cold)
@@ -381,18 +381,18 @@ cdef class Network(Auto):
             return status
         if algorithm == SIMPLEX:
             return SPENT if self.uneven() else OK
-        if self.bounded and self.size and not self.hopes(BY_REPAIR, cold):
+        if self.bounded and self.size and not self.is_promising(BY_REPAIR, cold):
             return SPENT
-        if self.reshaped and (self.eccentric or warm and self.refilled()):
+        if self.reshaped and (self.off_centre or warm and self.mostly_changed()):
             status = self.centre()
             if status != OK:
                 return status
         if algorithm == SCALING:
-            self.allowance = FAR if cold < FAR else SCALING_SCANS * (<int64_t>self.live_arcs + 1000)
+            self.scans_left = FAR if cold < FAR else SCALING_SCANS * (<int64_t>self.live_arcs + 1000)
         elif algorithm == AUTO:
-            self.allowance = self.scans_allowed(warm)
+            self.scans_left = self.scans_allowed(warm)
         if self.patience >= 0 and algorithm != REPAIR:
-            self.allowance = self.patience
+            self.scans_left = self.patience
         if algorithm == AUTO and not warm and self.patience < 0:
             status = self.pace()
         elif (self.bounded or algorithm == SCALING and self.patience < 0) and cold < FAR:
@@ -414,11 +414,11 @@ cdef class Network(Auto):
         `time_limit` in seconds, negative for none.
         """
         start = _perf_counter()
-        self.take()
+        self.acquire()
         try:
             return self.optimise(algorithm, time_limit, start)
         finally:
-            self.give()
+            self.release()
 
     cdef object optimise(self, int algorithm, double time_limit, double start):
         cdef int status, i
@@ -431,34 +431,34 @@ cdef class Network(Auto):
         self.begun, self.turn, self.first = time.monotonic() if time_limit >= 0 else 0, 0, 0
         self.deadline = self.begun + time_limit if time_limit >= 0 else 0
         self.grace = self.deadline + max(time_limit / 40, 0.005)
-        self.fuel = self.stint = FS_FUEL // 16 if time_limit >= 0 else FS_FUEL      # a short limit may be over at the first look
-        self.told, self.sofar = {}, None
+        self.until_poll = self.poll_interval = FS_FUEL // 16 if time_limit >= 0 else FS_FUEL      # a short limit may be over at the first look
+        self.statistics, self.late_outcome = {}, None
         try:
-            if self.overflown:
+            if self.overflowed:
                 self.start_anew()
             status = self.attempt(algorithm, warm, &late)
-            if self.worn(status):
+            if self.is_invalid(status):
                 self.start_anew()
                 status = self.attempt(algorithm, False, &late)
-                if self.worn(status):
+                if self.is_invalid(status):
                     status = RANGE
-            if self.sofar is not None and self.sofar[1] is not None:
+            if self.late_outcome is not None and self.late_outcome[1] is not None:
                 return self.report(warm, start)
             if status != OK:
-                self.fail(status)
+                self.raise_failure(status)
             answer = self.conclude(late, warm, start)
             self.stopped = self.stopped - time.monotonic() if late else 0
             return answer
         except BaseException:       # the only way out of every failure
-            if self.loose:
+            if self.may_violate:
                 self.saturate_all()
             raise
 
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
         """Find an optimum, or any feasible flow if it is `late`."""
         cdef int status
-        self.alike = self.bounded = self.probed = False
-        self.wasted = self.aside = 0
+        self.at_basis = self.bounded = self.probed = False
+        self.given_up = self.probe_time = 0
         with nogil:
             status = self.run(algorithm, warm)
         if status == PROBE:
@@ -474,16 +474,16 @@ cdef class Network(Auto):
             status = self.hand_over(status == AGAIN)
         elif status == SPENT or status == LATE and algorithm == AUTO:
             if self.hopeless():
-                self.jammed = status == SPENT
+                self.simplex_due = status == SPENT
             else:
                 status = self.simplex_answer(warm, warm or algorithm == SIMPLEX, -1)
         if status == SPENT:
-            self.allowance = FAR
+            self.scans_left = FAR
             with nogil:
                 status = self.cancel_unsaturable()
                 if status == OK:
                     status = self.repair()
-        late[0] = status == LATE and self.nunsaturable == 0 and self.sofar is None
+        late[0] = status == LATE and self.unsaturable_count == 0 and self.late_outcome is None
         if late[0]:
             self.stopped = time.monotonic()
             status = self.complete()
@@ -494,39 +494,39 @@ cdef class Network(Auto):
 
         The time of a change says little about that of a cold solve: a planar network whose supplies are all new may be solved in a pass from scratch.
         """
-        cdef int64_t before, size = self.size, hub_seen = self.hub_seen, delta
+        cdef int64_t before, size = self.size, hub_seen = self.hub_size, delta
         cdef int64_t[::1] res, pot, exc
         cdef int32_t v, a, hub = self.hub
         cdef int status
-        cdef bint brimful = self.brimful
+        cdef bint unlimited_full = self.unlimited_full
         with nogil:
             status = self.cancel_unsaturable()
         if status != OK:
             return status
-        res, pot, exc = _copy(self.res[:2 * self.m]), _copy(self.pot[:self.n]), _copy(self.exc[:self.n])
+        res, pot, exc = _copy(self.residual[:2 * self.m]), _copy(self.potential[:self.n]), _copy(self.excess[:self.n])
         self.probed = True
         before = self.repaired()
         status = self.repair_anew()
         if status != SPENT:         # an answer, or a proof in terms of the present flow
             return status
-        self.aside += self.repaired() - before
-        self.ready_for_all()
+        self.probe_time += self.repaired() - before
+        self.reserve_all()
         # Nothing can fail from here on.
         self.clear_active()
         for v in range(self.n):
-            if self.node[v].d[3] >= 0:
-                self.set_pot(v, pot[v])
-                self.exc[v] = exc[v]
+            if self.node[v].region[3] >= 0:
+                self.set_potential(v, pot[v])
+                self.excess[v] = exc[v]
                 if exc[v]:
-                    self.book(v, 0)
+                    self.add_excess(v, 0)
         for a in range(self.m):
-            if self.pos[2 * a] >= 0:
-                delta = res[2 * a + 1] - self.res[2 * a + 1]
+            if self.position[2 * a] >= 0:
+                delta = res[2 * a + 1] - self.residual[2 * a + 1]
                 if delta > 0:
-                    self.move(2 * a, delta)
+                    self.send(2 * a, delta)
                 elif delta < 0:
-                    self.move(2 * a + 1, -delta)
-        self.nunsaturable, self.turn, self.size, self.hub, self.hub_seen, self.brimful = 0, 0, size, hub, hub_seen, brimful
+                    self.send(2 * a + 1, -delta)
+        self.unsaturable_count, self.turn, self.size, self.hub, self.hub_size, self.unlimited_full = 0, 0, size, hub, hub_seen, unlimited_full
         self.probe_failed()
         return SPENT
 
@@ -536,11 +536,11 @@ cdef class Network(Auto):
         cdef double cold = self.cold(COLD)
         cdef int64_t limit = self.simplex_limit(cold)
         if self.hopeless():
-            self.jammed = True
+            self.simplex_due = True
             return SPENT
         if anew or self.record[COLD_WAY] == REPAIR:
             return self.solve_anew()
-        if limit and self.hopes(BY_SIMPLEX, cold):
+        if limit and self.is_promising(BY_SIMPLEX, cold):
             status = self.simplex_answer(True, True, limit)
         if status == AGAIN:
             if limit:
@@ -552,7 +552,7 @@ cdef class Network(Auto):
         """Solve from scratch, as a new network, by the algorithm that answered the last time; repair goes first where the network may have become easier."""
         cdef int status = SPENT
         self.drop_basis()
-        if not self.deadline and self.easier_now(np.count_nonzero(self.supplies())):
+        if not self.deadline and self.easier_now(np.count_nonzero(self.all_supplies())):
             status = self.repair_anew()
         return self.simplex_answer(False, False, -1) if status == SPENT else status
 
@@ -561,7 +561,7 @@ cdef class Network(Auto):
         cdef int64_t before = self.repaired()
         cdef int status
         self.start_anew()
-        self.size, self.hub_seen, self.way = self.nactive, 0, REPAIR     # another node may be the hub by now
+        self.size, self.hub_size, self.way = self.active_count, 0, REPAIR     # another node may be the hub by now
         with nogil:
             status = self.cancel_unsaturable()
             if status == OK:
@@ -585,8 +585,8 @@ cdef class Network(Auto):
 
     cdef double rescue(self, double now) except? -2:
         """Estimated seconds of `complete` and `conclude`, from the last time or from repair's time so far; negative if unknown."""
-        cdef int64_t scans = self.scans(), left = self.count_uneven(), done = self.nactive - left
-        if self.nunsaturable or not self.deadline:
+        cdef int64_t scans = self.scans(), left = self.count_uneven(), done = self.active_count - left
+        if self.unsaturable_count or not self.deadline:
             return -1
         if self.stopped < 0:
             return -self.stopped
@@ -594,29 +594,29 @@ cdef class Network(Auto):
             return -1
         return self.spent(now) * (HASTE * left / <double>done + ANSWER_SCANS * self.live_arcs / <double>scans)
 
-    cdef bint worn(self, int status) except -1:
+    cdef bint is_invalid(self, int status) except -1:
         """True if the present flow and potentials are useless: out of range, or resting on an unlimited arc that is full."""
         cdef int32_t a
         cdef bint full = False
         if status == UNBOUNDED or status == LATE or status == INTERRUPTED:
             return False
-        if status == RANGE or self.overflown:
+        if status == RANGE or self.overflowed:
             return True
-        if self.brimful:
+        if self.unlimited_full:
             self.count[WALK_SCANS] += self.m
-        for a in range(self.m if self.brimful else 0):
-            if self.pos[2 * a] >= 0 and self.res[2 * a] == 0 and self.unlimited(2 * a):
+        for a in range(self.m if self.unlimited_full else 0):
+            if self.position[2 * a] >= 0 and self.residual[2 * a] == 0 and self.unlimited(2 * a):
                 full = True
                 if status == INFEASIBLE or self.reduced(2 * a) < 0:
                     return True
-        self.brimful = full
+        self.unlimited_full = full
         return False
 
     # == results ==============================================================================================
 
     cdef object conclude(self, bint late, bint warm, double start):
         """Make the present flow the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats)."""
-        cdef int32_t i, a, changed = 0, hasty = 0
+        cdef int32_t i, a, changed = 0, violations = 0
         cdef int64_t gap_hi = 0
         cdef uint64_t gap_lo = 0
         cdef int64_t[::1] ids
@@ -624,75 +624,75 @@ cdef class Network(Auto):
         cdef int32_t[::1] half, jarc, jnode
         cdef int64_t[::1] jflow, jpot
         # 1. Steps that may fail.
-        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can differ
-            a = self.jarc[i] if self.solved else i
-            if a < 0 or self.pos[2 * a] < 0:
+        for i in range(self.journal_arcs if self.solved else self.m):      # only arcs whose flow moved can differ
+            a = self.journal_arc[i] if self.solved else i
+            if a < 0 or self.position[2 * a] < 0:
                 continue
-            changed += self.flow_of(a) != (self.jflow[i] if self.solved else 0)
+            changed += self.flow_of(a) != (self.journal_flow[i] if self.solved else 0)
         out = _empty(changed, np.int64)
         ids = out
         changed = 0
-        for i in range(self.njarc if self.solved else self.m):
-            a = self.jarc[i] if self.solved else i
-            if a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != (self.jflow[i] if self.solved else 0):
+        for i in range(self.journal_arcs if self.solved else self.m):
+            a = self.journal_arc[i] if self.solved else i
+            if a >= 0 and self.position[2 * a] >= 0 and self.flow_of(a) != (self.journal_flow[i] if self.solved else 0):
                 ids[changed] = a
                 changed += 1
         if self.solved:
             out.sort()
         if late:
-            hasty = self.find_bent(self.none32)  # `complete` pays little regard to cost
-        if hasty:
-            half = _zeros(hasty, np.int32)
-            self.find_bent(half)
-            for i in range(hasty):
-                fs_muladd(&gap_hi, &gap_lo, -self.reduced(half[i]), self.res[half[i]])
-            self.grow_unsaturable(hasty)
+            violations = self.find_violations(self.none32)  # `complete` pays little regard to cost
+        if violations:
+            half = _zeros(violations, np.int32)
+            self.find_violations(half)
+            for i in range(violations):
+                fs_muladd(&gap_hi, &gap_lo, -self.reduced(half[i]), self.residual[half[i]])
+            self.grow_unsaturable(violations)
         # A large round must not hold its memory for ever.
-        arcs_anew = self.jarc.shape[0] > 1024 and self.jarc.shape[0] > self.m // 8 or hasty > self.jarc.shape[0]
+        arcs_anew = self.journal_arc.shape[0] > 1024 and self.journal_arc.shape[0] > self.m // 8 or violations > self.journal_arc.shape[0]
         if arcs_anew:
-            jarc, jflow = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
-        nodes_anew = self.jnode.shape[0] > 1024 and self.jnode.shape[0] > self.n // 8 or hasty > self.jnode.shape[0]
+            jarc, jflow = _zeros(max(16, violations), np.int32), _zeros(max(16, violations), np.int64)
+        nodes_anew = self.journal_node.shape[0] > 1024 and self.journal_node.shape[0] > self.n // 8 or violations > self.journal_node.shape[0]
         if nodes_anew:
-            jnode, jpot = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
-        answer = self.total_cost(), out, self.summary(self.told, number(gap_hi, gap_lo), warm, start)
+            jnode, jpot = _zeros(max(16, violations), np.int32), _zeros(max(16, violations), np.int64)
+        answer = self.total_cost(), out, self.summary(self.statistics, number(gap_hi, gap_lo), warm, start)
         # 2. Steps that cannot.
-        for i in range(self.njarc if self.based and not self.alike else 0):
-            a = self.jarc[i]
-            if self.nastray >= 0 and a >= 0 and self.flow_of(a) != self.jflow[i]:
-                if self.nastray == self.astray.shape[0]:
-                    self.nastray = -1
+        for i in range(self.journal_arcs if self.based and not self.at_basis else 0):
+            a = self.journal_arc[i]
+            if self.may_differ_count >= 0 and a >= 0 and self.flow_of(a) != self.journal_flow[i]:
+                if self.may_differ_count == self.may_differ.shape[0]:
+                    self.may_differ_count = -1
                     break
-                self.astray[self.nastray] = a
-                self.nastray += 1
+                self.may_differ[self.may_differ_count] = a
+                self.may_differ_count += 1
         if self.solved:
             self.clear_journal()
         if arcs_anew:
-            self.jarc, self.jflow = jarc, jflow
+            self.journal_arc, self.journal_flow = jarc, jflow
         if nodes_anew:
-            self.jnode, self.jpot = jnode, jpot
-        if self.usable() and not self.alike and self.size:
+            self.journal_node, self.journal_potential = jnode, jpot
+        if self.usable() and not self.at_basis and self.size:
             self.behind = True
         self.solved, self.reshaped = True, False
         self.solves[1 if warm else 0] += 1
-        for i in range(hasty):
+        for i in range(violations):
             self.restore_optimality(half[i])
-        self.loose = False
+        self.may_violate = False
         return answer
 
-    cdef int32_t find_bent(self, int32_t[::1] into) except -1 nogil:
+    cdef int32_t find_violations(self, int32_t[::1] into) except -1 nogil:
         """Count the residual half-arcs of rc < 0 among those that moved since the last solution; write them to `into` as far as there is room."""
         cdef int32_t i, v, h, k = 0
-        for i in range(2 * self.njarc if self.solved else 0):
-            h = 2 * self.jarc[i >> 1] | i & 1
-            if h >= 0 and self.pos[h] >= 0 and self.pos[h ^ 1] >= 0 and self.res[h] > 0 and self.reduced(h) < 0:
+        for i in range(2 * self.journal_arcs if self.solved else 0):
+            h = 2 * self.journal_arc[i >> 1] | i & 1
+            if h >= 0 and self.position[h] >= 0 and self.position[h ^ 1] >= 0 and self.residual[h] > 0 and self.reduced(h) < 0:
                 if k < into.shape[0]:
                     into[k] = h
                 k += 1
         for v in range(0 if self.solved else self.n):
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[1]):
-                if self.half[i].cost + self.pot[v] - self.pot[self.half[i].head] < 0:
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[1]):
+                if self.half[i].cost + self.potential[v] - self.potential[self.half[i].head] < 0:
                     if k < into.shape[0]:
-                        into[k] = self.half[i].code
+                        into[k] = self.half[i].id
                     k += 1
         return k
 
@@ -702,61 +702,61 @@ cdef class Network(Auto):
         It is written to the journals alone: the present flow and potentials are those of repair, for which (I) holds.  The simplex goes on from its basis, cost
         scaling from this flow.
         """
-        _, answer, potential, told = self.sofar
+        _, answer, potential, statistics = self.late_outcome
         gap = self.gap(answer)
-        if gap is not None and gap < told["gap"]:
-            told["gap"], potential = gap, self.pot.base
+        if gap is not None and gap < statistics["gap"]:
+            statistics["gap"], potential = gap, self.potential.base
         cdef const int64_t[::1] flow = answer, pot = potential
-        cdef int64_t high = self.cost_hi, old
-        cdef uint64_t low = self.cost_lo
+        cdef int64_t high = self.cost_high, old
+        cdef uint64_t low = self.cost_low
         cdef int64_t[::1] ids, jflow, jpot
         cdef int32_t[::1] jarc, jnode
         cdef int32_t a, v, changed = 0, arcs = 0, nodes = 0
         # 1. Steps that may fail.
         for a in range(self.m):
-            if self.pos[2 * a] >= 0:
+            if self.position[2 * a] >= 0:
                 old = self.flow_of(a)
                 if flow[a] != old:
                     arcs += 1
-                    fs_muladd(&high, &low, flow[a] - old, self.half[self.pos[2 * a]].cost)
+                    fs_muladd(&high, &low, flow[a] - old, self.half[self.position[2 * a]].cost)
                 changed += flow[a] != self.last_flow(a)
         for v in range(self.n):
-            nodes += self.node[v].d[3] >= 0 and pot[v] != self.pot[v]
+            nodes += self.node[v].region[3] >= 0 and pot[v] != self.potential[v]
         out = _empty(changed, np.int64)
         jarc, jflow, jnode, jpot = _empty(arcs + 16, np.int32), _empty(arcs + 16, np.int64), _empty(nodes + 16, np.int32), _empty(nodes + 16, np.int64)
         ids, changed = out, 0
         for a in range(self.m):
-            if self.pos[2 * a] >= 0 and flow[a] != self.last_flow(a):
+            if self.position[2 * a] >= 0 and flow[a] != self.last_flow(a):
                 ids[changed] = a
                 changed += 1
-        answer = number(high, low), out, self.summary(told, told["gap"], warm, start)
+        answer = number(high, low), out, self.summary(statistics, statistics["gap"], warm, start)
         # 2. Steps that cannot.
         self.clear_journal()
         arcs = nodes = 0
         for a in range(self.m):
-            if self.pos[2 * a] >= 0 and flow[a] != self.flow_of(a):
-                jarc[arcs], jflow[arcs], self.alog[a] = a, flow[a], arcs
+            if self.position[2 * a] >= 0 and flow[a] != self.flow_of(a):
+                jarc[arcs], jflow[arcs], self.arc_entry[a] = a, flow[a], arcs
                 arcs += 1
         for v in range(self.n):
-            if self.node[v].d[3] >= 0 and pot[v] != self.pot[v]:
-                jnode[nodes], jpot[nodes], self.plog[v] = v, pot[v], nodes
+            if self.node[v].region[3] >= 0 and pot[v] != self.potential[v]:
+                jnode[nodes], jpot[nodes], self.node_entry[v] = v, pot[v], nodes
                 nodes += 1
-        self.jarc, self.jflow, self.jnode, self.jpot, self.njarc, self.njnode = jarc, jflow, jnode, jpot, arcs, nodes
-        self.solved, self.reshaped, self.sofar = True, False, None
+        self.journal_arc, self.journal_flow, self.journal_node, self.journal_potential, self.journal_arcs, self.journal_nodes = jarc, jflow, jnode, jpot, arcs, nodes
+        self.solved, self.reshaped, self.late_outcome = True, False, None
         self.solves[1 if warm else 0] += 1
         return answer
 
-    cdef dict summary(self, dict told, gap, bint warm, double start):
-        """Counters of a solve that ends now: its own, and those of the kernel for whole networks in `told`."""
+    cdef dict summary(self, dict statistics, gap, bint warm, double start):
+        """Counters of a solve that ends now: its own, and those of the kernel for whole networks in `statistics`."""
         cdef dict stats = _NO_COUNTS.copy()
         cdef int i
         for i in range(COUNTERS):
             if self.count[i]:
                 stats[_COUNTERS[i]] = self.count[i]
-        if told:
-            stats.update(told)
-        if self.wasted:
-            stats["given_up"] = self.wasted
+        if statistics:
+            stats.update(statistics)
+        if self.given_up:
+            stats["given_up"] = self.given_up
         stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
         stats["gap"], stats["seconds"] = gap, <double>_perf_counter() - start
@@ -767,17 +767,17 @@ cdef class Network(Auto):
         cdef int32_t v, i, a
         cdef int64_t rc, high = 0
         cdef uint64_t low = 0
-        if self.nunsaturable:
+        if self.unsaturable_count:
             return None
         for v in range(self.n):
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-                rc = self.half[i].cost + self.pot[v] - self.pot[self.half[i].head]
-                if rc and self.half[i].code & 1 == 0:
-                    a = self.half[i].code >> 1
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[3]):
+                rc = self.half[i].cost + self.potential[v] - self.potential[self.half[i].head]
+                if rc and self.half[i].id & 1 == 0:
+                    a = self.half[i].id >> 1
                     if rc > 0:
-                        fs_muladd(&high, &low, rc, flow[a] - (self.low[a] if self.low.shape[0] else 0))
+                        fs_muladd(&high, &low, rc, flow[a] - (self.lower[a] if self.lower.shape[0] else 0))
                     else:
-                        fs_muladd(&high, &low, -rc, self.res[2 * a] + self.flow_of(a) - flow[a])
+                        fs_muladd(&high, &low, -rc, self.residual[2 * a] + self.flow_of(a) - flow[a])
         return number(high, low)
 
     # == kernels for whole networks ===========================================================================
@@ -790,7 +790,7 @@ cdef class Network(Auto):
         AGAIN once its work exceeds a `limit` that is not negative.  SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
         cdef int64_t[::1] known
-        cdef int32_t[::1] astray
+        cdef int32_t[::1] may_differ
         cdef int64_t work
         cdef double now = time.monotonic(), rescue = self.rescue(now)
         cdef bint lags = self.behind or self.unripe
@@ -803,38 +803,38 @@ cdef class Network(Auto):
         if outcome is None:
             basis = self.basis_of_all(warm, kept)
             outcome = basis.solve(self.left(), rescue, limit)
-        status, answer, potential, told = outcome
+        status, answer, potential, statistics = outcome
         if status == simplex.RANGE:
             return SPENT
         if status == simplex.SPENT:
-            self.wasted += told["work"]
+            self.given_up += statistics["work"]
             return AGAIN
         if status == simplex.LATE:
             if basis.reusable() or basis.ripens():
-                known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
-                self.basis, self.based, self.known, self.astray, self.nastray, self.halted = basis, True, known, astray, -1, SIMPLEX
-                self.unripe = self.regret > 0
+                known, may_differ = self.all_supplies(), _empty(self.m // 8 + 64, np.int32)
+                self.basis, self.based, self.basis_supply, self.may_differ, self.may_differ_count, self.stopped_algorithm = basis, True, known, may_differ, -1, SIMPLEX
+                self.unripe = self.repair_loss > 0
             if answer is not None or rescue < 0:
-                self.sofar, self.way = outcome, SIMPLEX
+                self.late_outcome, self.way = outcome, SIMPLEX
             return LATE
-        self.refuse(status, answer)
-        if told["resumed"]:
-            known, astray = self.known, self.astray
+        self.raise_proof(status, answer)
+        if statistics["resumed"]:
+            known, may_differ = self.basis_supply, self.may_differ
         else:
-            known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
-        work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
-        self.compared = self.take_over(answer, potential, basis if told["resumed"] else None)
+            known, may_differ = self.all_supplies(), _empty(self.m // 8 + 64, np.int32)
+        work = SLOT_NS * statistics["priced"] + MOVE_NS * statistics["moved"] + PIVOT_NS * statistics["pivots"] + NODE_NS * self.live_nodes
+        self.flows_compared = self.take_over(answer, potential, basis if statistics["resumed"] else None)
         if not warm:
-            self.note_cold(told["work"] + NODE_NS * <int64_t>self.live_nodes, SIMPLEX)
-        self.told, self.way = told, SIMPLEX
-        self.basis, self.based, self.known, self.astray = basis, True, known, astray
-        if told["resumed"]:
+            self.note_cold(statistics["work"] + NODE_NS * <int64_t>self.live_nodes, SIMPLEX)
+        self.statistics, self.way = statistics, SIMPLEX
+        self.basis, self.based, self.basis_supply, self.may_differ = basis, True, known, may_differ
+        if statistics["resumed"]:
             self.learn(BY_SIMPLEX, <int64_t>min(work, 2 * self.expected(BY_SIMPLEX)) if lags else work)
         kept = basis.reusable() or kept and not basis.ripens()
         self.behind, self.unripe = False, not kept
-        self.regret = 0 if kept else (ARC_NS - RIPE_NS * (told["start"] != "coarse")) * <int64_t>self.live_arcs
-        self.allowance = FAR
-        self.eccentric, self.record[IS_CENTRED] = True, 0
+        self.repair_loss = 0 if kept else (ARC_NS - RIPE_NS * (statistics["start"] != "coarse")) * <int64_t>self.live_arcs
+        self.scans_left = FAR
+        self.off_centre, self.record[IS_CENTRED] = True, 0
         return self.centre() if self.reshaped or not kept else OK
 
     cdef int scaling_answer(self) except -1:
@@ -844,21 +844,21 @@ cdef class Network(Auto):
         """
         tail, head, capacity, cost, flow, lower = self.columns()
         pot = None
-        if self.halted == SCALING and not self.reshaped:
+        if self.stopped_algorithm == SCALING and not self.reshaped:
             flow, pot = self.so_far(flow, lower, capacity)
-        outcome = scaling.solve(tail, head, capacity, cost, self.supplies(), lower, self.left(),
+        outcome = scaling.solve(tail, head, capacity, cost, self.all_supplies(), lower, self.left(),
                                 flow if pot is not None else self.none64, pot if pot is not None else self.none64, 0, 0)
-        status, answer, potential, told = outcome
+        status, answer, potential, statistics = outcome
         if status == scaling.RANGE:
             return SPENT
         if status == scaling.LATE:
-            if answer is not None and told["gap"] is not None:
-                self.sofar, self.halted = outcome, SCALING
+            if answer is not None and statistics["gap"] is not None:
+                self.late_outcome, self.stopped_algorithm = outcome, SCALING
             return LATE
-        self.refuse(status, answer)
+        self.raise_proof(status, answer)
         self.take_over(answer, potential, None)
-        self.told, self.nastray, self.allowance = told, -1, FAR      # the flows of a kept basis differ from these
-        self.record[SCALED], self.record[SCALED_ARCS] = SCALE_NS * <int64_t>told["scans"] + LOAD_NS * <int64_t>self.live_arcs, self.live_arcs
+        self.statistics, self.may_differ_count, self.scans_left = statistics, -1, FAR      # the flows of a kept basis differ from these
+        self.record[SCALED], self.record[SCALED_ARCS] = SCALE_NS * <int64_t>statistics["scans"] + LOAD_NS * <int64_t>self.live_arcs, self.live_arcs
         return self.centre()
 
     cdef object so_far(self, flow, lower, capacity):
@@ -868,61 +868,61 @@ cdef class Network(Auto):
         potential = _zeros(self.n, np.int64)
         pot = potential
         for a in range(self.m):
-            if self.pos[2 * a] >= 0:
+            if self.position[2 * a] >= 0:
                 last[a] = self.last_flow(a)
         for v in range(self.n):
-            pot[v] = self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
+            pot[v] = self.potential[v] if self.node_entry[v] < 0 else self.journal_potential[self.node_entry[v]]
         fs_allocate()
         return np.clip(flow, lower if len(lower) else 0, capacity), potential
 
     cdef int64_t take_over(self, const int64_t[::1] flow, const int64_t[::1] pot, basis) except -1:
-        """Take over optimal flow and potentials; with a `basis`, only flows that the journal, ``astray`` and the basis name can differ.
+        """Take over optimal flow and potentials; with a `basis`, only flows that the journal, ``may_differ`` and the basis name can differ.
 
         Return the number of flows compared.  The arcs are taken in ascending order whether they are named or not, as their order in the adjacency comes from it.
         """
         cdef const int32_t[::1] arcs = self.none32
         cdef int32_t v, i, a, before = -1
         cdef int64_t delta, count = self.m
-        cdef bint named = self.nastray >= 0 and basis is not None and self.solved and (altered := basis.changes()) is not None
+        cdef bint named = self.may_differ_count >= 0 and basis is not None and self.solved and (altered := basis.changes()) is not None
         if named:
             fs_allocate()
-            arcs = np.sort(np.concatenate([altered, whole(self.astray)[:self.nastray], whole(self.jarc)[:self.njarc]]))
+            arcs = np.sort(np.concatenate([altered, whole(self.may_differ)[:self.may_differ_count], whole(self.journal_arc)[:self.journal_arcs]]))
             count = arcs.shape[0]
         if self.solved:
             self.grow_journal(min(count, self.live_arcs), self.live_nodes)
         # Nothing can fail from here on.
         for v in range(self.n):
-            if self.pot[v] != pot[v] and self.node[v].d[3] >= 0:
-                self.set_pot(v, pot[v])
+            if self.potential[v] != pot[v] and self.node[v].region[3] >= 0:
+                self.set_potential(v, pot[v])
         for i in range(<int32_t>count):
             a = arcs[i] if named else i
-            if a > before and self.pos[2 * a] >= 0:
+            if a > before and self.position[2 * a] >= 0:
                 delta = flow[a] - self.flow_of(a)
                 if delta > 0:
-                    self.move(2 * a, delta)
+                    self.send(2 * a, delta)
                 elif delta < 0:
-                    self.move(2 * a + 1, -delta)
+                    self.send(2 * a + 1, -delta)
             before = a
-        self.nastray, self.alike, self.halted, self.jammed = 0, True, 0, False
+        self.may_differ_count, self.at_basis, self.stopped_algorithm, self.simplex_due = 0, True, 0, False
         if basis is not None:
-            basis.told()
-        for i in range(self.nactive):       # no node has an excess now
-            self.exc[self.active[i]] = 0
-        self.overflown = False
+            basis.flows_taken()
+        for i in range(self.active_count):       # no node has an excess now
+            self.excess[self.active[i]] = 0
+        self.overflowed = False
         self.clear_active()
-        self.nunsaturable = 0
+        self.unsaturable_count = 0
         return count
 
     cdef object resume(self, double rescue, int64_t limit):
         """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""
         cdef int32_t[::1] news
-        cdef int64_t[::1] known = self.known, nodes, arcs, added
+        cdef int64_t[::1] known = self.basis_supply, nodes, arcs, added
         cdef int32_t i, v, many = 0, few = 0
-        basis, astray = self.basis, self.astray
+        basis, may_differ = self.basis, self.may_differ
         fs_allocate()
-        news = np.sort(whole(self.news)[:self.nnews])
-        nodes, arcs, added = _empty(self.nnews, np.int64), _empty(self.nnews, np.int64), _empty(self.nnews, np.int64)
-        for i in range(self.nnews):
+        news = np.sort(whole(self.changes)[:self.change_count])
+        nodes, arcs, added = _empty(self.change_count, np.int64), _empty(self.change_count, np.int64), _empty(self.change_count, np.int64)
+        for i in range(self.change_count):
             if i and news[i] == news[i - 1]:
                 continue
             if news[i] >= 0:
@@ -930,16 +930,18 @@ cdef class Network(Auto):
                 many += 1
             else:
                 v = ~news[i]
-                nodes[few], added[few], known[v] = v, self.sup[v] - known[v], self.sup[v]
+                nodes[few], added[few], known[v] = v, self.supply[v] - known[v], self.supply[v]
                 few += 1
-        if self.nnews or self.halted != SIMPLEX:
-            self.ripe()
+        if self.change_count or self.stopped_algorithm != SIMPLEX:
+            self.ripen_basis()
         self.drop_basis()
-        self.known, self.astray = known, astray
+        self.basis_supply, self.may_differ = known, may_differ
         arcs = arcs[:many]
-        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], self.left(), rescue, self.halted == SIMPLEX, limit)
+        return basis.resume(
+            arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few],
+            self.left(), rescue, self.stopped_algorithm == SIMPLEX, limit)
 
-    cdef int ripe(self) except -1:
+    cdef int ripen_basis(self) except -1:
         """Prepare a basis for reuse that was not made for it: that of a first solve, or of one that was stopped."""
         if not self.basis.reusable():
             fs_allocate()
@@ -949,7 +951,7 @@ cdef class Network(Auto):
     cdef object basis_of_all(self, bint warm, bint kept):
         tail, head, capacity, cost, flow, lower = self.columns()
         none = self.none64
-        return simplex.Simplex(tail, head, capacity, cost, self.supplies(), lower, flow if warm else none, self.pot[:self.n] if warm else none, kept)
+        return simplex.Simplex(tail, head, capacity, cost, self.all_supplies(), lower, flow if warm else none, self.potential[:self.n] if warm else none, kept)
 
     # == without an optimum ===================================================================================
 
@@ -958,37 +960,37 @@ cdef class Network(Auto):
 
         They relabel in a copy of the potentials.  The present ones belong to the flow before, so an augmentation may violate (I); `conclude` restores it there.
         """
-        cdef int64_t[::1] pot = self.pot, labels
+        cdef int64_t[::1] pot = self.potential, labels
         cdef int status
-        self.ready_for_all()
+        self.reserve_all()
         labels = _copy(pot)
-        self.loose, self.allowance, self.pot, self.stint = True, FAR, labels, FS_FUEL // 4
+        self.may_violate, self.scans_left, self.potential, self.poll_interval = True, FAR, labels, FS_FUEL // 4
         try:
             with nogil:
-                status = self.force(self.cost_bound + 1)
+                status = self.route_anyway(self.cost_bound + 1)
         finally:
-            self.pot = pot
+            self.potential = pot
         return status
 
-    cdef int force(self, int64_t eps) except -1 nogil:
+    cdef int route_anyway(self, int64_t eps) except -1 nogil:
         """Route all excesses and deficits at `eps`; LATE also if there is no path."""
         cdef int32_t i, v, lo, hi
         cdef int sign, status
         self.settle_hub()
         for sign in range(1, -2, -2):
-            for i in range(self.nactive):
+            for i in range(self.active_count):
                 v = self.active[i]
-                while self.exc[v] * sign > 0 and v != self.hub:
+                while self.excess[v] * sign > 0 and v != self.hub:
                     status = self.walk(v, sign, eps, STRIDE)
                     if status == INTERRUPTED:
                         return status
-                    self.ways(v, sign, &lo, &hi)
+                    self.residual_range(v, sign, &lo, &hi)
                     if lo == hi or status != OK and status != HANDOVER:
                         return LATE
         self.clear_active()
         return OK
 
-    cdef int refuse(self, int status, answer) except -1:
+    cdef int raise_proof(self, int status, answer) except -1:
         """Raise the exception that a kernel for whole networks proved: `answer` is a cut, or a cycle."""
         if status == simplex.INFEASIBLE:    # `scaling` has the same numbers
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
@@ -996,27 +998,27 @@ cdef class Network(Auto):
             raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
         return 0
 
-    cdef int fail(self, int status) except -1:
+    cdef int raise_failure(self, int status) except -1:
         cdef int32_t i
         if status == INTERRUPTED:
-            error, self.pending = self.pending, None
+            error, self.pending_error = self.pending_error, None
             raise error
         if status == LATE:
             raise TimeLimitError("the time limit passed before any feasible flow of bounded cost was known; the last solution is as before")
         if status == UNBOUNDED:
             # order[:path_length] leads from the head of order[path_length] to its tail, written from the far end
             cycle = [self.order[self.path_length] >> 1] + [self.order[i] >> 1 for i in range(self.path_length - 1, -1, -1)]
-            self.refuse(simplex.UNBOUNDED, np.array(cycle, np.int64))
+            self.raise_proof(simplex.UNBOUNDED, np.array(cycle, np.int64))
         if status == INFEASIBLE:
-            self.reach(self.stuck, self.stuck_sign)
+            self.mark_reachable(self.stuck_node, self.stuck_sign)
             marked = whole(self.mark)[:self.n] == self.stamp
             raise InfeasibleError(
-                f"no flow meets the supplies: node {self.stuck} " +
+                f"no flow meets the supplies: node {self.stuck_node} " +
                 ("cannot send all it has" if self.stuck_sign > 0 else "cannot get all it needs"),
                 marked if self.stuck_sign > 0 else self.living() & ~marked)
         if self.cost_bound:     # infeasibility is the better answer, and must not depend on the progress of potentials
             self.check_feasible()
-        if self.overflown or self.brimful:
+        if self.overflowed or self.unlimited_full:
             raise CostRangeError("capacity: flows of 2**60 and more meet in one node, or of 2**62 in an unlimited arc; there is no exact answer to that")
         raise CostRangeError("potentials out of range: the costs are too large for exact arithmetic")
 
@@ -1025,7 +1027,7 @@ cdef class Network(Auto):
         cdef Network plain = Network()
         tail, head, capacity, _, _, lower = self.columns()
         fs_allocate()
-        plain.add_nodes(self.supplies())
+        plain.add_nodes(self.all_supplies())
         plain.add_arcs(whole(tail).astype(np.int64), whole(head).astype(np.int64), capacity, _zeros(self.m, np.int64), lower)
         plain.solve(REPAIR, self.left())
         return 0
@@ -1034,38 +1036,38 @@ cdef class Network(Auto):
 
     def arcs_compared(self):
         """Number of flows that the last hand-over from the simplex compared: a copy compares all, the original only those named."""
-        return self.compared
+        return self.flows_compared
 
     def set_budget(self, int64_t budget, int64_t patience, /):
-        self.take()
+        self.acquire()
         self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when its budget is spent
         self.patience = max(patience, -1)
-        self.give()
+        self.release()
 
     cdef object arrays(self):
-        return Auto.arrays(self) + [self.known, self.astray]
+        return Auto.arrays(self) + [self.basis_supply, self.may_differ]
 
     cdef object weight(self):
         return Auto.weight(self) + (self.basis.nbytes() if self.based else 0)
 
     def dump(self):
         """The state that later solves depend on, as flat arrays and numbers, for `adopt`; network/state.py defines them."""
-        self.take()
+        self.acquire()
         try:
             return self.write()
         finally:
-            self.give()
+            self.release()
 
     cdef object write(self):
-        if self.based and self.halted == SIMPLEX:
-            self.ripe()
+        if self.based and self.stopped_algorithm == SIMPLEX:
+            self.ripen_basis()
         if self.based and not self.basis.reusable():    # a copy could not keep it, and must take the same decisions
             self.drop_basis()
         return Auto.write(self) | {
             "form": 3, "cold_solves": self.solves[0], "warm_solves": self.solves[1],
-            "regret": int(self.behind) if self.based else self.regret, "since": self.since, "until": self.until, "halted": self.halted,
+            "regret": int(self.behind) if self.based else self.repair_loss, "since": self.solves_since_try, "until": self.solves_until_try, "halted": self.stopped_algorithm,
             "record": np.array(self.record), "patience": self.patience,
-            "known": np.array(self.known if self.based else self.none64), "basis_kept": int(self.based),
+            "known": np.array(self.basis_supply if self.based else self.none64), "basis_kept": int(self.based),
         } | (self.basis.dump() if self.based else _NO_BASIS)
 
     def adopt(self, state, /):
@@ -1073,13 +1075,13 @@ cdef class Network(Auto):
 
         Only for a new network.  All words are checked before they are used; after InputError the network must not be used.
         """
-        self.take()
+        self.acquire()
         try:
             wrong = self.read(state)
             if wrong is None and state["based"]:
                 wrong = self.read_basis(state)
         finally:
-            self.give()
+            self.release()
         if wrong is not None:
             raise InputError(f"state: {wrong}")
 
@@ -1090,8 +1092,8 @@ cdef class Network(Auto):
         if wrong is not None:
             return wrong
         self.solves[0], self.solves[1], self.patience = state["cold_solves"], state["warm_solves"], state["patience"]
-        self.halted, self.since, self.until, self.record = state["halted"], state["since"], state["until"], np.array(state["record"])
-        self.regret, self.behind = (0, state["regret"] > 0) if state["based"] else (state["regret"], False)
+        self.stopped_algorithm, self.solves_since_try, self.solves_until_try, self.record = state["halted"], state["since"], state["until"], np.array(state["record"])
+        self.repair_loss, self.behind = (0, state["regret"] > 0) if state["based"] else (state["regret"], False)
         if self.record.shape[0] == WAYS * 32:       # of an earlier version
             self.record = grown(self.record, RECORDED)
         if self.record.shape[0] != RECORDED:
@@ -1114,7 +1116,7 @@ cdef class Network(Auto):
             return "news: too long"
         for i in range(news.shape[0]):
             a, v = news[i], ~news[i]
-            if (a >= self.m or self.pos[2 * a] < 0) if a >= 0 else (v >= self.n or self.node[v].d[3] < 0):
+            if (a >= self.m or self.position[2 * a] < 0) if a >= 0 else (v >= self.n or self.node[v].region[3] < 0):
                 return f"news[{i}]: {news[i]} is no arc, and not that of a node"
             if a >= 0:
                 arc[a] = 1
@@ -1123,27 +1125,27 @@ cdef class Network(Auto):
         if (wrong := too_much(known, known[:0])) is not None:
             return f"known, as {wrong}"
         for v in range(self.n):
-            if not node[v] and known[v] != self.sup[v]:
+            if not node[v] and known[v] != self.supply[v]:
                 return f"known[{v}]: another supply, which is not among the news"
         if not state["basis_kept"]:
             basis = simplex.empty()
         else:
             for a in range(self.m):
-                if self.pos[2 * a] >= 0:
+                if self.position[2 * a] >= 0:
                     tail[a], head[a] = self.tail(2 * a), self.head(2 * a)
-            basis, wrong = simplex.restored(state, tail, head, self.low, known)
+            basis, wrong = simplex.restored(state, tail, head, self.lower, known)
             if wrong is not None:
                 return wrong
             room, cost = state["basis_room"], state["basis_cost"]
             placed = basis.has()
             for a in range(self.m):
                 if tail[a] >= 0 and not arc[a]:
-                    cap = self.res[2 * a] + self.flow_of(a)
-                    cap = wide if cap >= CINF else min(cap - (self.low[a] if self.low.shape[0] else 0), wide)
-                    if room[a] != cap or (placed[a] and cost[a] != self.half[self.pos[2 * a]].cost):
+                    cap = self.residual[2 * a] + self.flow_of(a)
+                    cap = wide if cap >= CINF else min(cap - (self.lower[a] if self.lower.shape[0] else 0), wide)
+                    if room[a] != cap or (placed[a] and cost[a] != self.half[self.position[2 * a]].cost):
                         return f"basis_room[{a}], basis_cost: another capacity or cost, which is not among the news"
-        self.basis, self.based, self.news, self.nnews, self.known = basis, True, np.array(news), <int32_t>news.shape[0], np.array(known)
-        self.astray, self.nastray = np.zeros(self.m // 8 + 64, np.int32), -1
+        self.basis, self.based, self.changes, self.change_count, self.basis_supply = basis, True, np.array(news), <int32_t>news.shape[0], np.array(known)
+        self.may_differ, self.may_differ_count = np.zeros(self.m // 8 + 64, np.int32), -1
         return None
 
     def __reduce__(self):

@@ -48,18 +48,18 @@ cdef enum:             # estimated costs in ns: only ratios matter, and only for
 
 
 cdef class Auto(ShortestPaths):
-    cdef int64_t[::1] record       # times in ns: record[WAYS * bits + way] for changes of so many bits; then the entries above
-    cdef int64_t since, until      # number of solves since the slower algorithm was tried, and until its next try
-    cdef int64_t regret            # ns by which repair was slower than the simplex, since there is no basis in use and no node or arc came or went
-    cdef bint unripe               # the basis is that of a first solve, and waits until `regret` has paid for its completion
-    cdef bint behind               # repair has answered since the basis was last used
-    cdef bint jammed               # the last solve was late while the simplex would have been faster
-    cdef bint bounded              # this solve is warm and may take no longer than a cold one, whose time is known
-    cdef bint probed               # repair from scratch has been tried in this solve
-    cdef int64_t aside             # and took this time, in ns, which `repaired` leaves out
-    cdef int64_t size              # size of the change: number of nodes that may have an excess
-    cdef int64_t patience          # override of the number of half-arcs that repair may scan before the simplex takes over; -1 for none
-    cdef int halted                # state after a late solve: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
+    cdef int64_t[::1] record               # times in ns: record[WAYS * bits + way] for changes of so many bits; then the entries above
+    cdef int64_t solves_since_try, solves_until_try  # number of solves since the slower algorithm was tried, and until its next try
+    cdef int64_t repair_loss               # ns by which repair was slower than the simplex, since there is no basis in use and no node or arc came or went
+    cdef bint unripe                       # the basis is that of a first solve, and waits until `repair_loss` has paid for its completion
+    cdef bint behind                       # repair has answered since the basis was last used
+    cdef bint simplex_due                  # the last solve was late while the simplex would have been faster
+    cdef bint bounded                      # this solve is warm and may take no longer than a cold one, whose time is known
+    cdef bint probed                       # repair from scratch has been tried in this solve
+    cdef int64_t probe_time                # and took this time, in ns, which `repaired` leaves out
+    cdef int64_t size                      # size of the change: number of nodes that may have an excess
+    cdef int64_t patience                  # override of the number of half-arcs that repair may scan before the simplex takes over; -1 for none
+    cdef int stopped_algorithm             # state after a late solve: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
 
     cdef int repair(self) except -1 nogil
     cdef bint usable(self) noexcept nogil
@@ -69,7 +69,7 @@ cdef class Auto(ShortestPaths):
     cdef int pace(self) except -1 nogil
     cdef int repair_within(self, double cold) except -1 nogil
     cdef int64_t simplex_limit(self, double cold) except? -1 nogil
-    cdef bint refilled(self) noexcept nogil
+    cdef bint mostly_changed(self) noexcept nogil
     cdef bint centring_pays(self, int status) except -1 nogil
     cdef bint needs_probe(self, double work) except -1 nogil
     cdef bint easier_now(self, int64_t sources) noexcept nogil
@@ -81,4 +81,4 @@ cdef class Auto(ShortestPaths):
     cdef double cold(self, int at) except -1 nogil
     cdef int note_cold(self, int64_t work, int way) except -1 nogil
     cdef int probe_failed(self) except -1 nogil
-    cdef bint hopes(self, int way, double cold) except -1 nogil
+    cdef bint is_promising(self, int way, double cold) except -1 nogil

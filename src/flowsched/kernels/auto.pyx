@@ -7,7 +7,7 @@ from a clock: the same history makes the same choices on every machine.
 The rule
 --------
 1. From scratch: repair, as long as it keeps `pace`; then the simplex.
-2. A change without a usable basis: repair.  Once it has lost as much time to the simplex as a basis costs (``regret``; rent or buy), the simplex makes one.
+2. A change without a usable basis: repair.  Once it has lost as much time to the simplex as a basis costs (``repair_loss``; rent or buy), the simplex makes one.
 3. A change with a basis: the algorithm that was faster for changes of its size (`prefers_simplex`); the other is tried again now and then.  Repair is stopped after half
    the time that the simplex is expected to take (`scans_allowed`).
 4. A warm solve ends within about the time of a cold one (``bounded``): repair stops once its pace promises no end within `WORTH` of that (`repair_within`), the simplex gets
@@ -57,15 +57,15 @@ cdef class Auto(ShortestPaths):
     def __init__(self):
         ShortestPaths.__init__(self)
         self.record = _zeros(RECORDED, np.int64)
-        self.until = TRY_FIRST
+        self.solves_until_try = TRY_FIRST
         self.patience = -1
 
     cdef int repair(self) except -1 nogil:
-        """Of the kernel: route excesses until none is left, or ``allowance`` is spent."""
+        """Of the kernel: route excesses until none is left, or ``scans_left`` is spent."""
         return OK
 
     cdef int reshape(self) except -1:
-        self.regret, self.jammed = 0, False
+        self.repair_loss, self.simplex_due = 0, False
         return ShortestPaths.reshape(self)
 
     cdef int drop_basis(self) except -1:
@@ -87,7 +87,7 @@ cdef class Auto(ShortestPaths):
         if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * self.size > self.record[COLD_SIZE] and not self.deadline:
             return AGAIN
         if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes:
-            if not (self.usable() and self.hopes(BY_SIMPLEX, cold)):
+            if not (self.usable() and self.is_promising(BY_SIMPLEX, cold)):
                 return AGAIN        # the change is as large as the network
         if self.needs_probe(min(self.expected(BY_REPAIR), self.expected(BY_SIMPLEX))):
             return PROBE
@@ -110,16 +110,16 @@ cdef class Auto(ShortestPaths):
         cdef double simplex, repair
         if not self.size:
             return False
-        if self.based and self.halted == SIMPLEX:
+        if self.based and self.stopped_algorithm == SIMPLEX:
             return True
         if not self.usable():
-            return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
+            return self.simplex_due or self.repair_loss > ARC_NS * <int64_t>self.live_arcs
         simplex, repair = self.expected(BY_SIMPLEX), self.expected(BY_REPAIR)
-        self.since += 1
-        if not repair or self.since < self.until * min(max(repair / simplex, 1), PUT_OFF):
+        self.solves_since_try += 1
+        if not repair or self.solves_since_try < self.solves_until_try * min(max(repair / simplex, 1), PUT_OFF):
             return simplex < repair
         if simplex < repair or not self.behind:     # a basis that is behind catches up first: the solve after that shows the simplex's time
-            self.since, self.until = 0, min(2 * self.until, TRY_LAST)
+            self.solves_since_try, self.solves_until_try = 0, min(2 * self.solves_until_try, TRY_LAST)
         return simplex >= repair
 
     cdef int pace(self) except -1 nogil:
@@ -129,24 +129,24 @@ cdef class Auto(ShortestPaths):
         """
         cdef int64_t nodes = self.count_uneven(), part = self.live_arcs + 1000
         cdef int i, status = SPENT
-        self.allowance = 0
+        self.scans_left = 0
         for i in range(1, PACE):
-            self.allowance += part
+            self.scans_left += part
             status = self.repair()
             if status != SPENT or PACE * (nodes - self.count_uneven()) < i * nodes:
                 return status
-        self.allowance += (SCANS_COLD + 1 - PACE) * part
+        self.scans_left += (SCANS_COLD + 1 - PACE) * part
         return self.repair()
 
     cdef int repair_within(self, double cold) except -1 nogil:
         """Repair a change; SPENT once the remaining excesses, at the latest rate, are likely to take it beyond the fraction WORTH of a cold solve."""
-        cdef int64_t most = self.allowance, left = self.count_uneven(), before, work = self.repaired(), last
+        cdef int64_t most = self.scans_left, left = self.count_uneven(), before, work = self.repaired(), last
         cdef int64_t probe = FAR if self.probed or not self.bounded else <int64_t>(WASTE * self.cold(COLD_REPAIR) / (4 * WALK_NS)) + 1000
         cdef int64_t part = min(<int64_t>(2 * SLICE * cold / WALK_NS) + 100, probe)
         cdef int status
         while True:
-            self.allowance = min(part, most)
-            most -= self.allowance
+            self.scans_left = min(part, most)
+            most -= self.scans_left
             status = self.repair()
             if status != SPENT:
                 return status
@@ -159,7 +159,7 @@ cdef class Auto(ShortestPaths):
 
     cdef int64_t simplex_limit(self, double cold) except? -1 nogil:
         """Time that the simplex may take for a change whose repair was given up, before it is solved from scratch; 0: none."""
-        cdef double known = <double>self.recorded()[BY_SIMPLEX], rest = WASTE * cold - self.repaired() - self.aside
+        cdef double known = <double>self.recorded()[BY_SIMPLEX], rest = WASTE * cold - self.repaired() - self.probe_time
         if self.usable() and known and known < WORTH * cold:
             rest = max(rest, known + known / 4)
         elif 8 * self.size < self.live_nodes:       # a basis made for small changes serves the next ones, too
@@ -174,7 +174,7 @@ cdef class Auto(ShortestPaths):
         """True if repair may have become the fastest from scratch: it was, the change is large, or fewer nodes have a supply."""
         return self.record[COLD_WAY] == REPAIR or 4 * self.size > self.live_nodes or 8 * sources < 7 * self.record[COLD_SIZE]
 
-    cdef bint refilled(self) noexcept nogil:
+    cdef bint mostly_changed(self) noexcept nogil:
         """True if the change reached more than half of all nodes, as where a cluster has just been filled: old distances mean little then."""
         return 2 * self.size > self.live_nodes
 
@@ -191,7 +191,7 @@ cdef class Auto(ShortestPaths):
         each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
         if self.record[IS_CENTRED]:
             centred[0] = each
-            if self.refilled():     # the potentials that repair leaves are likely to be as bad as those before
+            if self.mostly_changed():     # the potentials that repair leaves are likely to be as bad as those before
                 astray[0] = max(astray[0], ASTRAY_FIRST * each)
             astray[0] -= astray[0] >> 8
         else:
@@ -207,7 +207,7 @@ cdef class Auto(ShortestPaths):
     cdef int64_t repaired(self) noexcept nogil:
         """Time of repair in this solve, in about ns."""
         return (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
-                + AUGMENT_NS * self.count[AUGMENTATIONS] + PUSH_NS * self.count[PUSHES] - self.aside)
+                + AUGMENT_NS * self.count[AUGMENTATIONS] + PUSH_NS * self.count[PUSHES] - self.probe_time)
 
     cdef int64_t* recorded(self) except NULL nogil:
         """Recorded times for changes of this size."""
@@ -232,12 +232,12 @@ cdef class Auto(ShortestPaths):
         else:               # one solve says little about the simplex
             known[way] = (<int64_t>self.expected(way) + work) // 2 + 1 if way == BY_SIMPLEX else work + 1
         if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
-            self.since, self.until = 0, TRY_FIRST
+            self.solves_since_try, self.solves_until_try = 0, TRY_FIRST
         return 0
 
     cdef int learn_repair(self, bint spent) except -1 nogil:
         cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED], each
-        work = max(work - self.aside, 0)
+        work = max(work - self.probe_time, 0)
         if not self.size:
             return 0
         each = work // self.size
@@ -246,7 +246,7 @@ cdef class Auto(ShortestPaths):
             work *= 2
         self.learn(BY_REPAIR, min(each, RECORD_MAX))
         if not self.usable() and not self.reshaped and self.solved:
-            self.regret += <int64_t>max(work - self.expected(BY_SIMPLEX), 0)
+            self.repair_loss += <int64_t>max(work - self.expected(BY_SIMPLEX), 0)
         return 0
 
     cdef double cold(self, int at) except -1 nogil:
@@ -267,7 +267,7 @@ cdef class Auto(ShortestPaths):
             self.record[COLD_REPAIR] = 0
         return 0
 
-    cdef bint hopes(self, int way, double cold) except -1 nogil:
+    cdef bint is_promising(self, int way, double cold) except -1 nogil:
         """False if an algorithm has lately taken longer than a cold solve, for changes of this size; the record decays, so it is tried again some solves later."""
         cdef int64_t *known = self.recorded() + way
         if known[0] * (<double>self.size if way == BY_REPAIR else 1) <= cold:

@@ -46,8 +46,8 @@ cdef class Basis:
 
     cdef int32_t n
     # -- by node, the root last --------------------------------------------------------------------------------
-    cdef int64_t[::1] pot
-    cdef int64_t[::1] b            # supply after the lower bounds and the flow to start from
+    cdef int64_t[::1] potential
+    cdef int64_t[::1] balance      # supply after the lower bounds and the flow to start from
     cdef Link[::1] link
     cdef Slack[::1] slack
     cdef Node[::1] node
@@ -59,7 +59,7 @@ cdef class Basis:
     cdef int32_t slots
     # ------------------------------------------------------------------------------------------------------------
     cdef int64_t top_cost          # C
-    cdef int64_t fuel
+    cdef int64_t until_poll
 
     cdef int poll(self) except -1 nogil
     cdef bint overdue(self) except -1 nogil

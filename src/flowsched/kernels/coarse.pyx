@@ -8,7 +8,7 @@ more steps here than it saves pivots, a larger one costs more pivots than it sav
 The phase is partial augment-relabel: from a node of excess a path of at most `REACH` half-arcs of rc < 0 is grown, dead ends are relabelled, and the
 path is augmented.  A *global update* now and then lowers every potential to its distance, in steps of epsilon, from the nearest deficit.
 
-Correctness does not depend on the quality of the flow.  At every step each arc is within its bounds and `exc` holds each node's excess or deficit, so the phase may be
+Correctness does not depend on the quality of the flow.  At every step each arc is within its bounds and `excess` holds each node's excess or deficit, so the phase may be
 given up at any time: after too many scans, which bounds every loop here, or when potentials have fallen too far, as they do in a network without a feasible flow.
 
 References: A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); Z. Király, P. Kovács, Efficient implementations of
@@ -52,8 +52,8 @@ cdef class Coarse:
     cdef int64_t floor             # potentials below it are out of range: only those of dead ends
     cdef int64_t dead              # potential of a dead end: so low that no half-arc into it has rc < 0
     # -- by node ---------------------------------------------------------------------------------------------------
-    cdef int64_t[::1] pot          # >= floor, or dead
-    cdef int64_t[::1] exc          # supply + inflow - outflow
+    cdef int64_t[::1] potential    # >= floor, or dead
+    cdef int64_t[::1] excess       # supply + inflow - outflow
     cdef int32_t[::1] first        # half[first[v] : first[v + 1]] are v's
     cdef int32_t[::1] middle       # the backward half-arcs begin here
     cdef int32_t[::1] backs        # number of backward half-arcs with residual capacity: mostly 0, and then none is scanned
@@ -74,7 +74,7 @@ cdef class Coarse:
     def __init__(self, Basis owner):
         cdef int32_t n = owner.n
         self.n = n
-        self.pot, self.exc = _zeros(n, INT64), _copy(owner.b)[:n]
+        self.potential, self.excess = _zeros(n, INT64), _copy(owner.balance)[:n]
         self.first, self.now, self.queue = _zeros(n + 2, INT32), _empty(n, INT32), _empty(n, INT32)
         self.middle, self.backs, self.fed = _zeros(n, INT32), _zeros(n, INT32), _zeros(n, INT32)
         self.queued = _zeros(n, np.uint8)
@@ -116,8 +116,8 @@ cdef class Coarse:
                     self.room[i], self.room[j] = 0, room
                     self.fed[u] += 1
                     self.backs[v] += 1
-                    self.exc[u] -= room
-                    self.exc[v] += room
+                    self.excess[u] -= room
+                    self.excess[v] += room
         sparse = self.n / <double>max(owner.slots, 1)
         total *= GRAIN * sparse * sqrt(sparse) / max(owner.slots, 1)
         while 2 * self.eps <= total:
@@ -128,8 +128,8 @@ cdef class Coarse:
     cdef int refine(self, Basis owner) except -1 nogil:
         """Route excesses until none is left, or the phase is given up; C_LATE if time is up."""
         cdef Half *half = &self.half[0]
-        cdef int64_t *pot = &self.pot[0]
-        cdef int64_t *exc = &self.exc[0]
+        cdef int64_t *pot = &self.potential[0]
+        cdef int64_t *exc = &self.excess[0]
         cdef int64_t *room = &self.room[0]
         cdef int32_t *first = &self.first[0]
         cdef int32_t *now = &self.now[0]
@@ -206,9 +206,9 @@ cdef class Coarse:
                     exc[v] += amount
                 if exc[v] > 0:
                     self.append(v)
-                owner.fuel -= self.scanned - seen
+                owner.until_poll -= self.scanned - seen
                 seen = self.scanned
-                if owner.fuel <= 0 and owner.poll() != C_OK:
+                if owner.until_poll <= 0 and owner.poll() != C_OK:
                     return C_LATE
         return C_OK
 
@@ -217,10 +217,10 @@ cdef class Coarse:
         cdef int32_t v, e
         cdef int64_t room, flow, least = 0
         for v in range(self.n):
-            if self.pot[v] >= self.floor:
-                least = min(least, self.pot[v])
+            if self.potential[v] >= self.floor:
+                least = min(least, self.potential[v])
         for v in range(self.n):
-            owner.b[v], owner.pot[v] = self.exc[v], max(self.pot[v], least)
+            owner.balance[v], owner.potential[v] = self.excess[v], max(self.potential[v], least)
         for e in range(owner.slots):
             if owner.code[e] >= 0:
                 flow, room = self.room[self.half[self.place[e]].mate], owner.room[e]
@@ -244,7 +244,7 @@ cdef class Coarse:
         rc >= -eps stays true of every residual half-arc, for its length is rc / eps + 1, rounded down, or 0 if rc < 0.
         """
         cdef Half *half = &self.half[0]
-        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *pot = &self.potential[0]
         cdef int64_t *room = &self.room[0]
         cdef int32_t *dist = &self.dist[0]
         cdef int32_t *bucket = &self.bucket[0]
@@ -254,9 +254,9 @@ cdef class Coarse:
             bucket[d] = -1
         for v in range(self.n):
             dist[v] = far + 1
-            if self.exc[v] < 0:
+            if self.excess[v] < 0:
                 self.enlist(v, 0)
-            missed += self.exc[v] > 0
+            missed += self.excess[v] > 0
         d = 0
         while missed and d <= top:
             v = bucket[d]
@@ -264,7 +264,7 @@ cdef class Coarse:
                 d += 1
                 continue
             self.delist(v)
-            missed -= self.exc[v] > 0
+            missed -= self.excess[v] > 0
             p = pot[v]
             i = self.first[v] if self.fed[v] else self.middle[v]
             self.scanned += self.first[v + 1] - i

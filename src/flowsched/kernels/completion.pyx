@@ -1,13 +1,13 @@
-"""Completion of a flow that is stopped before it is feasible: excesses are sent to the nodes in want.
+"""Completion of a flow that is stopped before it is feasible: excesses are sent to the nodes with a deficit.
 
 This is a maximum flow by augmenting paths that follow labels, as in push-relabel.  Costs count as far as that is cheap: the *length* of a half-arc is
-1 + its reduced cost in units of `grain`, at most LONGEST.  label(v) is a lower bound on the length of a path from v to a node in want, so
+1 + its reduced cost in units of `grain`, at most LONGEST.  label(v) is a lower bound on the length of a path from v to a node with a deficit, so
 
-(L)  label(u) <= label(v) + length on every residual half-arc u -> v, and label = 0 at a node in want.
+(L)  label(u) <= label(v) + length on every residual half-arc u -> v, and label = 0 at a node with a deficit.
 
 A path grows along half-arcs to lower labels, so it never meets itself.  A push along one opens its mate, which leads to a higher label and keeps (L).  A node without
 a lower neighbour is relabelled to the least label + length of its neighbours, and the path steps back.  At first, and again after much work, labels are made exact
-by a search from the nodes in want (`measure`), which also finds the nodes that reach none.
+by a search from the nodes with a deficit (`measure`), which also finds the nodes that reach none.
 
 At every step each arc is within its bounds and `excess` holds each node's excess or deficit.
 
@@ -37,7 +37,7 @@ cdef enum:
     MEASURED = 2       # scanned half-arcs per half-arc before labels are made exact
     GRAINS = 30        # the largest cost in units of `grain`
 
-cdef int64_t NEVER = <int64_t> 1 << 62   # label of a node from which no path leads to a node in want
+cdef int64_t NEVER = <int64_t> 1 << 62   # label of a node from which no path leads to a node with a deficit
 
 
 @cython.final
@@ -47,7 +47,7 @@ cdef class Completion:
     cdef int32_t n, slots
     cdef int64_t grain
     cdef int64_t work              # half-arcs scanned since labels were exact
-    cdef int64_t fuel              # half-arcs to scan until the next check of the clock and signals
+    cdef int64_t until_poll        # half-arcs to scan until the next check of the clock and signals
     # -- by half-arc: 2 slot in its direction, 2 (slots + v) up the tree from v; | 1 for the mate -----------------------
     cdef int64_t[::1] room
     # -- by node ---------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ cdef class Completion:
                 if owner.load.shape[0]:
                     self.room[2 * e] -= owner.load[e]
                     self.room[2 * e + 1] = owner.load[e]
-                self.join(2 * e, u, v, owner.slot[e].cost + owner.pot[u] - owner.pot[v])
+                self.join(2 * e, u, v, owner.slot[e].cost + owner.potential[u] - owner.potential[v])
         for v in range(self.n):
             k = 2 * (self.slots + v)
             if owner.node[v].code >= 0:
@@ -151,9 +151,9 @@ cdef class Completion:
                 sooner[later[v]] = -1
             queued -= 1
             awaited -= self.excess[v] > 0
-            self.fuel -= self.first[v + 1] - self.first[v]
-            if self.fuel < 0:
-                self.fuel = FS_FUEL // 4
+            self.until_poll -= self.first[v + 1] - self.first[v]
+            if self.until_poll < 0:
+                self.until_poll = FS_FUEL // 4
                 if owner.overdue():
                     return C_LATE
             for i in range(self.first[v], self.first[v + 1]):
@@ -215,9 +215,9 @@ cdef class Completion:
             else:
                 turn = end - begin
             self.work += turn + 1
-            self.fuel -= turn + 1
-            if self.fuel < 0:
-                self.fuel = FS_FUEL // 4
+            self.until_poll -= turn + 1
+            if self.until_poll < 0:
+                self.until_poll = FS_FUEL // 4
                 if owner.overdue():
                     return C_LATE
             if turn < end - begin:

@@ -11,13 +11,13 @@ Ids are dense.  That of a removed node or arc is given again, the last removed f
 
 Journals
 --------
-``jarc`` and ``jnode`` list the arcs and nodes whose flow or potential differs from the last solution, with their values there.  So a solution can be read while
-the present flow is another one, and the changes of a solve cost what has moved.  ``alog`` and ``plog`` lead to the entries.
+``journal_arc`` and ``journal_node`` list the arcs and nodes whose flow or potential differs from the last solution, with their values there.  So a solution can be read while
+the present flow is another one, and the changes of a solve cost what has moved.  ``arc_entry`` and ``node_entry`` lead to the entries.
 
 Mutations
 ---------
 Every mutation restores (I), see `restore_optimality`, and looks only at the arcs involved.  It first checks its arguments and allocates all that it may need; from
-then on nothing can fail, so a call that raises has changed nothing (E).  While there is a basis of the network simplex, changes are noted in ``news``.
+then on nothing can fail, so a call that raises has changed nothing (E).  While there is a basis of the network simplex, changes are noted in ``changes``.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -43,8 +43,8 @@ cdef extern from *:
     bint fs_take(long *p)                       # true: the flag was free, and is taken now
     void fs_give(long *p)
 
-HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("code", "i4")])
-NODE = np.dtype([("first", "i4"), ("size", "i4"), ("d", "i4", (4,)), ("hint", "i4"), ("want", "i4")])
+HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("id", "i4")])
+NODE = np.dtype([("first", "i4"), ("size", "i4"), ("region", "i4", (4,)), ("hint", "i4"), ("coming", "i4")])
 
 cdef enum:
     CLASSES = 240      # classes of block sizes
@@ -79,11 +79,11 @@ cdef int32_t roomy(int32_t degree, int32_t size) noexcept nogil:
 
 cdef inline int64_t new_block(Node *node) noexcept nogil:
     """Size of the block to which the node moves for the half-arcs about to be added; 0 if it stays, and on the second call."""
-    cdef int32_t more = node.want
+    cdef int32_t more = node.coming
     if more <= 0:
         return 0
-    node.want = -more
-    more += node.d[3]
+    node.coming = -more
+    more += node.region[3]
     return class_size(roomy(more, node.size)) if more > node.size else 0
 
 
@@ -93,14 +93,14 @@ cdef class Residual:
     def __init__(self):
         cdef int i
         self.none32, self.none64 = _zeros(0, np.int32), _zeros(0, np.int64)
-        self.pot = self.exc = self.sup = self.res = self.low = self.none64
-        self.mark = self.active = self.plog = self.pos = self.alog = self.free = self.news = self.none32
-        self.node, self.half, self.listed = _zeros(0, NODE), _zeros(0, HALF), _zeros(0, np.uint8)
+        self.potential = self.excess = self.supply = self.residual = self.lower = self.none64
+        self.mark = self.active = self.node_entry = self.position = self.arc_entry = self.free = self.changes = self.none32
+        self.node, self.half, self.is_active = _zeros(0, NODE), _zeros(0, HALF), _zeros(0, np.uint8)
         self.spare = _zeros(CLASSES, np.int32)
         for i in range(CLASSES):
             self.spare[i] = -1
-        self.jarc, self.jflow = _zeros(16, np.int32), _zeros(16, np.int64)
-        self.jnode, self.jpot = _zeros(16, np.int32), _zeros(16, np.int64)
+        self.journal_arc, self.journal_flow = _zeros(16, np.int32), _zeros(16, np.int64)
+        self.journal_node, self.journal_potential = _zeros(16, np.int32), _zeros(16, np.int64)
         self.unsaturable = _zeros(4, np.int32)
         self.free_node = -1
 
@@ -108,35 +108,35 @@ cdef class Residual:
 
     # Each grows all arrays of its kind, or raises and grows none.
 
-    cdef int take(self) except -1:
+    cdef int acquire(self) except -1:
         """Take the network for one call; never wait for it."""
         if not fs_take(&self.busy):
             raise ConcurrentUseError(
                 "this network is in use: another call on it is under way, in a thread or below this signal handler, finaliser or callback")
         return 0
 
-    cdef void give(self) noexcept:
+    cdef void release(self) noexcept:
         fs_give(&self.busy)
 
     cdef int grow_nodes(self, int64_t wanted) except -1:
-        cdef int64_t size = self.pot.shape[0]
+        cdef int64_t size = self.potential.shape[0]
         if wanted <= size:
             return 0
         if wanted >= 2**31 - 2:
             raise CostRangeError("the network would have more than 2**31 nodes")
         size = larger(size, wanted, 2**31 - 2)
-        cdef int64_t[::1] pot = grown(self.pot, size), exc = grown(self.exc, size), sup = grown(self.sup, size)
+        cdef int64_t[::1] pot = grown(self.potential, size), exc = grown(self.excess, size), sup = grown(self.supply, size)
         cdef Node[::1] node = grown(self.node, size)
-        cdef int32_t[::1] mark = grown(self.mark, size), active = grown(self.active, size), plog = grown(self.plog, size)
-        cdef unsigned char[::1] listed = grown(self.listed, size)
-        self.pot, self.exc, self.sup, self.node = pot, exc, sup, node
-        self.mark, self.active, self.plog, self.listed = mark, active, plog, listed
+        cdef int32_t[::1] mark = grown(self.mark, size), active = grown(self.active, size), plog = grown(self.node_entry, size)
+        cdef unsigned char[::1] listed = grown(self.is_active, size)
+        self.potential, self.excess, self.supply, self.node = pot, exc, sup, node
+        self.mark, self.active, self.node_entry, self.is_active = mark, active, plog, listed
         return 0
 
     cdef int grow_arcs(self, int64_t wanted, bint bounded) except -1:
         """If `bounded`, with room for lower bounds."""
-        cdef int64_t size = self.alog.shape[0]
-        cdef int64_t[::1] low = self.low, res
+        cdef int64_t size = self.arc_entry.shape[0]
+        cdef int64_t[::1] low = self.lower, res
         cdef int32_t[::1] pos, alog
         if wanted >= 2**30 - 2:
             raise CostRangeError("the network would have more than 2**30 arcs")
@@ -144,11 +144,11 @@ cdef class Residual:
             size = larger(size, wanted, 2**30 - 2)
             if bounded or low.shape[0]:
                 low = grown(low, size)
-            res, pos, alog = grown(self.res, 2 * size), grown(self.pos, 2 * size), grown(self.alog, size)
-            self.res, self.pos, self.alog = res, pos, alog
+            res, pos, alog = grown(self.residual, 2 * size), grown(self.position, 2 * size), grown(self.arc_entry, size)
+            self.residual, self.position, self.arc_entry = res, pos, alog
         elif bounded and not low.shape[0]:
             low = _zeros(size, np.int64)
-        self.low = low
+        self.lower = low
         return 0
 
     cdef int grow_free(self, int64_t more) except -1:
@@ -174,52 +174,52 @@ cdef class Residual:
     cdef int grow_journal(self, int64_t arcs, int64_t nodes) except -1:
         """Make room for further journal entries: `arcs` flows and `nodes` potentials."""
         cdef int64_t size
-        cdef int32_t[::1] jarc = self.jarc, jnode = self.jnode
-        cdef int64_t[::1] jflow = self.jflow, jpot = self.jpot
+        cdef int32_t[::1] jarc = self.journal_arc, jnode = self.journal_node
+        cdef int64_t[::1] jflow = self.journal_flow, jpot = self.journal_potential
         nodes = min(nodes, self.live_nodes)      # each once
-        if self.njarc + arcs > jarc.shape[0] or self.njnode + nodes > jnode.shape[0]:
+        if self.journal_arcs + arcs > jarc.shape[0] or self.journal_nodes + nodes > jnode.shape[0]:
             self.tidy_journal()
-        size = self.njarc + arcs
+        size = self.journal_arcs + arcs
         if size > jarc.shape[0]:
             size = max(size, 2 * jarc.shape[0])
             jarc, jflow = grown(jarc, size), grown(jflow, size)
-        size = self.njnode + nodes
+        size = self.journal_nodes + nodes
         if size > jnode.shape[0]:
             size = max(size, 2 * jnode.shape[0])
             jnode, jpot = grown(jnode, size), grown(jpot, size)
-        self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
+        self.journal_arc, self.journal_flow, self.journal_node, self.journal_potential = jarc, jflow, jnode, jpot
         return 0
 
     cdef int tidy_journal(self) except -1 nogil:
         """Drop the entries of removed arcs and nodes."""
         cdef int32_t i, kept = 0
-        for i in range(self.njarc):
-            if self.jarc[i] >= 0:
-                self.jarc[kept], self.jflow[kept], self.alog[self.jarc[i]] = self.jarc[i], self.jflow[i], kept
+        for i in range(self.journal_arcs):
+            if self.journal_arc[i] >= 0:
+                self.journal_arc[kept], self.journal_flow[kept], self.arc_entry[self.journal_arc[i]] = self.journal_arc[i], self.journal_flow[i], kept
                 kept += 1
-        self.njarc = kept
+        self.journal_arcs = kept
         kept = 0
-        for i in range(self.njnode):
-            if self.jnode[i] >= 0:
-                self.jnode[kept], self.jpot[kept], self.plog[self.jnode[i]] = self.jnode[i], self.jpot[i], kept
+        for i in range(self.journal_nodes):
+            if self.journal_node[i] >= 0:
+                self.journal_node[kept], self.journal_potential[kept], self.node_entry[self.journal_node[i]] = self.journal_node[i], self.journal_potential[i], kept
                 kept += 1
-        self.njnode = kept
+        self.journal_nodes = kept
         return 0
 
     cdef int grow_unsaturable(self, int64_t more) except -1:
-        cdef int64_t size = self.nunsaturable + more
+        cdef int64_t size = self.unsaturable_count + more
         cdef int32_t[::1] unsaturable
         if size > self.unsaturable.shape[0]:
             unsaturable = grown(self.unsaturable, max(size, 2 * self.unsaturable.shape[0]))
             self.unsaturable = unsaturable
         return 0
 
-    cdef int ready_for_all(self) except -1:
+    cdef int reserve_all(self) except -1:
         """Make room for a step that may move all flows and potentials, and for restoring (I) everywhere afterwards."""
         cdef int32_t a
         cdef int64_t large = 0
         for a in range(self.m):
-            if self.pos[2 * a] >= 0 and self.res[2 * a] + self.res[2 * a + 1] >= BIG:
+            if self.position[2 * a] >= 0 and self.residual[2 * a] + self.residual[2 * a + 1] >= BIG:
                 large += 2
         self.grow_unsaturable(large)
         if self.solved:
@@ -240,9 +240,9 @@ cdef class Residual:
         else:
             first = <int32_t>self.top
             self.top += class_size(k)
-        for i in range(self.node[v].d[3]):
+        for i in range(self.node[v].region[3]):
             self.half[first + i] = self.half[old + i]
-            self.pos[self.half[first + i].code] = first + i
+            self.position[self.half[first + i].id] = first + i
         self.free_block(old, size)
         self.node[v].first = first
         self.node[v].size = class_size(k)
@@ -254,20 +254,20 @@ cdef class Residual:
             self.spare[size_class(size)] = first
         return 0
 
-    cdef int shift(self, int32_t v, int32_t h, int before, int after) noexcept nogil:
+    cdef int change_region(self, int32_t v, int32_t h, int before, int after) noexcept nogil:
         """Move half-arc h of v from region `before` of its block to region `after`; after region 3 it is outside."""
-        cdef int32_t first = self.node[v].first, hole = self.pos[h], last
+        cdef int32_t first = self.node[v].first, hole = self.position[h], last
         cdef Half rec = self.half[hole]
         cdef int r
         for r in range(before, after):
-            self.node[v].d[r] -= 1
-            last = first + self.node[v].d[r]
+            self.node[v].region[r] -= 1
+            last = first + self.node[v].region[r]
             if last != hole:
                 self.place(hole, self.half[last])
                 hole = last
         for r in range(before - 1, after - 1, -1):
-            last = first + self.node[v].d[r]
-            self.node[v].d[r] += 1
+            last = first + self.node[v].region[r]
+            self.node[v].region[r] += 1
             if last != hole:
                 self.place(hole, self.half[last])
                 hole = last
@@ -277,56 +277,56 @@ cdef class Residual:
 
     cdef int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost, int state) noexcept nogil:
         """Put half-arc h into v's block, in the region of its state."""
-        cdef int32_t hole, last, more = self.node[v].want
+        cdef int32_t hole, last, more = self.node[v].coming
         cdef Half rec
         cdef int r
         if more:            # the first of several: enlarge the block for all of them
-            self.node[v].want = 0
-            self.reserve(v, self.node[v].d[3] + (more if more > 0 else -more))
-        rec.cost, rec.head, rec.code = cost, head, h
-        hole = self.node[v].first + self.node[v].d[3]
-        self.node[v].d[3] += 1
+            self.node[v].coming = 0
+            self.reserve(v, self.node[v].region[3] + (more if more > 0 else -more))
+        rec.cost, rec.head, rec.id = cost, head, h
+        hole = self.node[v].first + self.node[v].region[3]
+        self.node[v].region[3] += 1
         for r in range(2, state - 1, -1):
-            last = self.node[v].first + self.node[v].d[r]
-            self.node[v].d[r] += 1
+            last = self.node[v].first + self.node[v].region[r]
+            self.node[v].region[r] += 1
             if last != hole:
                 self.place(hole, self.half[last])
                 hole = last
         return self.place(hole, rec)
 
-    # == flow and potentials, with their journals, which have room (`ready`) =====================================
+    # == flow and potentials, with their journals, which have room (`reserve_journal`) =====================================
 
-    cdef int move(self, int32_t h, int64_t amount) noexcept nogil:
+    cdef int send(self, int32_t h, int64_t amount) noexcept nogil:
         """Send `amount` along half-arc h; the caller books the excesses at its ends."""
         cdef int before = self.state(h), after
         cdef int32_t u = self.tail(h), v = self.head(h)
         self.note_flow(h >> 1)
-        fs_muladd(&self.cost_hi, &self.cost_lo, amount, self.half[self.pos[h]].cost)
-        self.res[h] -= amount
-        self.res[h ^ 1] += amount
+        fs_muladd(&self.cost_high, &self.cost_low, amount, self.half[self.position[h]].cost)
+        self.residual[h] -= amount
+        self.residual[h ^ 1] += amount
         after = self.state(h)
         self.count[PUSHES] += 1
         if before != after:
-            if h & 1 == 0 and self.res[h] == 0 and self.res[h ^ 1] >= CINF - 2 * POT_MAX:
-                self.brimful = True
-            self.shift(u, h, before, after)
-            self.shift(v, h ^ 1, mirror(before), mirror(after))
+            if h & 1 == 0 and self.residual[h] == 0 and self.residual[h ^ 1] >= CINF - 2 * POT_MAX:
+                self.unlimited_full = True
+            self.change_region(u, h, before, after)
+            self.change_region(v, h ^ 1, mirror(before), mirror(after))
         return 0
 
     cdef int push(self, int32_t h, int64_t amount) noexcept nogil:
         """Send `amount` along h as a preflow push: its tail loses, its head gains excess."""
-        self.book(self.tail(h), -amount)
-        self.book(self.head(h), amount)
-        return self.move(h, amount)
+        self.add_excess(self.tail(h), -amount)
+        self.add_excess(self.head(h), amount)
+        return self.send(h, amount)
 
     cdef int resize(self, int32_t h, int64_t residual) noexcept nogil:
         """Set the residual capacity of h; the flow stays."""
         cdef int before = self.state(h), after
-        self.res[h] = residual
+        self.residual[h] = residual
         after = self.state(h)
         if before != after:
-            self.shift(self.tail(h), h, before, after)
-            self.shift(self.head(h), h ^ 1, mirror(before), mirror(after))
+            self.change_region(self.tail(h), h, before, after)
+            self.change_region(self.head(h), h ^ 1, mirror(before), mirror(after))
         return 0
 
     cdef int shift_potential(self, int32_t v, int64_t amount) except? -1 nogil:
@@ -334,28 +334,28 @@ cdef class Residual:
         cdef int32_t first = self.node[v].first, i, lo, hi, w
         cdef int64_t rc
         if amount > 0:      # half-arcs into v come closer to rc < 0
-            lo, hi = self.node[v].d[0], self.node[v].d[2]
+            lo, hi = self.node[v].region[0], self.node[v].region[2]
         else:               # half-arcs out of v do
-            lo, hi = 0, self.node[v].d[1]
+            lo, hi = 0, self.node[v].region[1]
         if hi - lo > LOW_DEGREE:
             return 0
         for i in range(first + lo, first + hi):
             w = self.half[i].head
             if w == v:
                 continue
-            rc = self.half[i].cost + self.pot[v] - self.pot[w]
+            rc = self.half[i].cost + self.potential[v] - self.potential[w]
             if (amount > 0 and -rc < amount) or (amount < 0 and rc < -amount):
                 return 0
-        if not -POT_MAX < self.pot[v] + amount < POT_MAX:
+        if not -POT_MAX < self.potential[v] + amount < POT_MAX:
             return 0
-        self.set_pot(v, self.pot[v] + amount)
+        self.set_potential(v, self.potential[v] + amount)
         return 1
 
     cdef int restore_optimality(self, int32_t h) except -1 nogil:
         """Restore invariant (I) for half-arc h."""
         cdef int64_t rc
         cdef int32_t u, v
-        if self.res[h] <= 0:
+        if self.residual[h] <= 0:
             return 0
         rc = self.reduced(h)
         if rc >= 0:
@@ -363,92 +363,92 @@ cdef class Residual:
         u, v = self.tail(h), self.head(h)
         if u != v and (self.shift_potential(u, -rc) or self.shift_potential(v, rc)):
             return 0
-        if self.res[h] < BIG:
-            self.push(h, self.res[h])
+        if self.residual[h] < BIG:
+            self.push(h, self.residual[h])
         else:
-            self.unsaturable[self.nunsaturable] = h
-            self.nunsaturable += 1
+            self.unsaturable[self.unsaturable_count] = h
+            self.unsaturable_count += 1
         return 0
 
     cdef int saturate_all(self) except -1 nogil:
-        """Saturate every residual half-arc of negative reduced cost, so that (I) holds; room has been made by `ready_for_all`."""
+        """Saturate every residual half-arc of negative reduced cost, so that (I) holds; room has been made by `reserve_all`."""
         cdef int32_t v, i, h
-        self.nunsaturable = 0
+        self.unsaturable_count = 0
         for v in range(self.n):
             i = self.node[v].first
-            while i < self.node[v].first + self.node[v].d[1]:
-                h = self.half[i].code
-                if self.half[i].cost + self.pot[v] - self.pot[self.half[i].head] < 0:
-                    if self.res[h] < BIG:
-                        self.push(h, self.res[h])       # another half-arc moves to place i
+            while i < self.node[v].first + self.node[v].region[1]:
+                h = self.half[i].id
+                if self.half[i].cost + self.potential[v] - self.potential[self.half[i].head] < 0:
+                    if self.residual[h] < BIG:
+                        self.push(h, self.residual[h])       # another half-arc moves to place i
                         continue
                     self.restore_optimality(h)
                 i += 1
-        self.loose = False
+        self.may_violate = False
         return 0
 
     cdef int start_anew(self) except -1:
         """Reset flow and potentials; the last solution stays."""
         cdef int32_t v, a
         cdef int64_t low
-        self.ready_for_all()
-        self.loose = True
+        self.reserve_all()
+        self.may_violate = True
         self.clear_active()
         for v in range(self.n):
-            if self.node[v].d[3] >= 0:
-                self.exc[v] = self.sup[v]
-                self.set_pot(v, 0)
-                if self.sup[v]:
-                    self.book(v, 0)
+            if self.node[v].region[3] >= 0:
+                self.excess[v] = self.supply[v]
+                self.set_potential(v, 0)
+                if self.supply[v]:
+                    self.add_excess(v, 0)
         for a in range(self.m):
-            if self.pos[2 * a] >= 0:
-                if self.res[2 * a + 1]:
-                    self.move(2 * a + 1, self.res[2 * a + 1])
-                low = self.low[a] if self.low.shape[0] else 0
+            if self.position[2 * a] >= 0:
+                if self.residual[2 * a + 1]:
+                    self.send(2 * a + 1, self.residual[2 * a + 1])
+                low = self.lower[a] if self.lower.shape[0] else 0
                 if low:
-                    self.book(self.tail(2 * a), -low)
-                    self.book(self.head(2 * a), low)
-        self.overflown = self.brimful = False
+                    self.add_excess(self.tail(2 * a), -low)
+                    self.add_excess(self.head(2 * a), low)
+        self.overflowed = self.unlimited_full = False
         return self.saturate_all()
 
     cdef int clear_active(self) except -1 nogil:
         cdef int32_t i
-        for i in range(self.nactive):
-            self.listed[self.active[i]] = 0
-        self.nactive = 0
+        for i in range(self.active_count):
+            self.is_active[self.active[i]] = 0
+        self.active_count = 0
         return 0
 
     cdef int clear_journal(self) except -1 nogil:
         cdef int32_t i
-        for i in range(self.njarc if self.solved else 0):
-            if self.jarc[i] >= 0:
-                self.alog[self.jarc[i]] = -1
-        for i in range(self.njnode if self.solved else 0):
-            if self.jnode[i] >= 0:
-                self.plog[self.jnode[i]] = -1
-        self.njarc = self.njnode = 0
+        for i in range(self.journal_arcs if self.solved else 0):
+            if self.journal_arc[i] >= 0:
+                self.arc_entry[self.journal_arc[i]] = -1
+        for i in range(self.journal_nodes if self.solved else 0):
+            if self.journal_node[i] >= 0:
+                self.node_entry[self.journal_node[i]] = -1
+        self.journal_arcs = self.journal_nodes = 0
         return 0
 
     # == mutations ===============================================================================================
 
-    cdef int ready_to_tell(self, int64_t more) except -1:
-        """Make room for `more` entries in ``news``."""
+    cdef int reserve_changes(self, int64_t more) except -1:
+        """Make room for `more` entries in ``changes``."""
         cdef int32_t[::1] news
-        if self.based and self.nnews + more > self.news.shape[0]:
-            news = grown(self.news, max(self.nnews + more, 2 * self.nnews + 16))
-            self.news = news
+        if self.based and self.change_count + more > self.changes.shape[0]:
+            news = grown(self.changes, max(self.change_count + more, 2 * self.change_count + 16))
+            self.changes = news
         return 0
 
-    cdef int tell(self, int32_t what) except -1:
+    cdef int log_change(self, int32_t what) except -1:
         """Note a change for the simplex's basis: an arc, or ~v for the supply of v.
 
         Too many changes make the basis useless: that is checked at 0, 16, 48, 112, ... of them.
         """
         if self.based:
-            if self.nnews % 16 == 0 and (self.nnews // 16 & self.nnews // 16 + 1) == 0 and self.nnews > self.live_arcs // 4:
+            if self.change_count % 16 == 0 and (self.change_count // 16 & self.change_count // 16 + 1) == 0 and self.change_count > self.live_arcs // 4:
                 return self.drop_basis()
-            self.news[self.nnews] = what
-            self.nnews += 1
+            self.changes[self.change_count] = what
+            self.change_count += 1
         return 0
 
     cdef int reshape(self) except -1:
@@ -457,7 +457,7 @@ cdef class Residual:
         return self.drop_basis()
 
     cdef int drop_basis(self) except -1:
-        self.based, self.nnews, self.news = False, 0, self.none32
+        self.based, self.change_count, self.changes = False, 0, self.none32
         return 0
 
     cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1:
@@ -465,7 +465,7 @@ cdef class Residual:
         for i in range(ids.shape[0]):
             if not 0 <= ids[i] < self.n:
                 raise InputError(f"{name}[{i}]: no node {ids[i]}; ids are 0..{self.n - 1}")
-            if self.node[ids[i]].d[3] < 0:
+            if self.node[ids[i]].region[3] < 0:
                 raise InputError(f"{name}[{i}]: node {ids[i]} was removed")
         return 0
 
@@ -474,7 +474,7 @@ cdef class Residual:
         for i in range(ids.shape[0]):
             if not 0 <= ids[i] < self.m:
                 raise InputError(f"{name}[{i}]: no arc {ids[i]}; ids are 0..{self.m - 1}")
-            if self.pos[2 * ids[i]] < 0:
+            if self.position[2 * ids[i]] < 0:
                 raise InputError(f"{name}[{i}]: arc {ids[i]} was removed")
         return 0
 
@@ -496,7 +496,7 @@ cdef class Residual:
         cdef int64_t volume = self.volume + _magnitude(added, name)
         if volume >= 2 * POT_MAX and ids.shape[0]:
             fs_allocate()
-            present = whole(self.sup if name == "supply" else self.low)
+            present = whole(self.supply if name == "supply" else self.lower)
             volume -= int(np.abs(present[np.unique(ids)]).sum()) if len(present) else 0
         if volume >= 2 * POT_MAX:
             raise CostRangeError(f"{name}: supplies and lower bounds must add up to less than 2**60")
@@ -515,8 +515,8 @@ cdef class Residual:
         if max(bound, self.cost_bound) <= most:
             return max(bound, self.cost_bound)
         for a in range(self.m):
-            if self.pos[2 * a] >= 0:
-                exact = max(exact, mag(self.half[self.pos[2 * a]].cost))
+            if self.position[2 * a] >= 0:
+                exact = max(exact, mag(self.half[self.position[2 * a]].cost))
         if max(bound, exact) > most:
             which = f"cost[{largest}]: {cost[largest]}" if bound > exact else f"cost: {exact}"
             raise CostRangeError(f"{which} is too large for exact arithmetic on {nodes} nodes; (nodes + 1) * |cost| must stay below 2**59")
@@ -527,13 +527,13 @@ cdef class Residual:
         cdef Py_ssize_t i
         cdef int64_t count = 0
         for i in range(arcs.shape[0]):
-            if self.res[2 * arcs[i]] + self.res[2 * arcs[i] + 1] >= BIG:
+            if self.residual[2 * arcs[i]] + self.residual[2 * arcs[i] + 1] >= BIG:
                 count += 2
         return count
 
-    cdef int ready_to_restore(self, int64_t arcs, int64_t nodes, int64_t halves) except -1:
+    cdef int reserve_to_restore(self, int64_t arcs, int64_t nodes, int64_t halves) except -1:
         """Make room in the journals and in ``unsaturable``, before a mutation."""
-        if self.nunsaturable + halves > self.unsaturable.shape[0]:
+        if self.unsaturable_count + halves > self.unsaturable.shape[0]:
             self.grow_unsaturable(halves)
         if self.solved:
             self.grow_journal(arcs, nodes)
@@ -541,14 +541,14 @@ cdef class Residual:
 
     def add_nodes(self, const int64_t[::1] supply, /):
         out = _empty(supply.shape[0], np.int64)
-        self.take()
+        self.acquire()
         try:
-            self.more_nodes(supply, out)
+            self.insert_nodes(supply, out)
         finally:
-            self.give()
+            self.release()
         return out
 
-    cdef int more_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
+    cdef int insert_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
         """Add nodes; write their ids to `ids`."""
         cdef Py_ssize_t i, k = supply.shape[0]
         cdef int32_t v
@@ -568,15 +568,15 @@ cdef class Residual:
                 self.n += 1
             ids[i] = v
             self.node[v].first = self.node[v].size = self.node[v].hint = 0
-            self.node[v].d[0] = self.node[v].d[1] = self.node[v].d[2] = self.node[v].d[3] = 0
-            self.pot[v] = 0
-            self.plog[v] = -1
-            self.exc[v] = 0
-            self.sup[v] = supply[i]
+            self.node[v].region[0] = self.node[v].region[1] = self.node[v].region[2] = self.node[v].region[3] = 0
+            self.potential[v] = 0
+            self.node_entry[v] = -1
+            self.excess[v] = 0
+            self.supply[v] = supply[i]
             self.supply_sum += supply[i]
             self.volume += mag(supply[i])
             if supply[i]:
-                self.book(v, supply[i])
+                self.add_excess(v, supply[i])
         self.live_nodes += k
         return 0
 
@@ -584,28 +584,28 @@ cdef class Residual:
                  const int64_t[::1] cost, const int64_t[::1] lower, /):
         """Check arrays of one length; `lower` may be of length 0 for all 0."""
         out = _empty(tail.shape[0], np.int64)
-        self.take()
+        self.acquire()
         try:
-            self.more_arcs(tail, head, capacity, cost, lower, out)
+            self.insert_arcs(tail, head, capacity, cost, lower, out)
         finally:
-            self.give()
+            self.release()
         return out
 
-    cdef int64_t expect(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
+    cdef int64_t count_halves(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
         """Count in `want`, by node, the half-arcs about to be added; return the arena room that their blocks may take."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int64_t room = 0
         for i in range(k):
             if i + 2 * AHEAD < k:
                 fs_write_soon(&self.node[head[i + 2 * AHEAD]])
-            self.node[tail[i]].want += 1
-            self.node[head[i]].want += 1
+            self.node[tail[i]].coming += 1
+            self.node[head[i]].coming += 1
         for i in range(k):
             room += new_block(&self.node[tail[i]]) + new_block(&self.node[head[i]])
         return room
 
-    cdef int64_t expect_all(self, const int64_t[::1] tail, const int64_t[::1] head, int32_t[::1] want) except -1:
-        """Do the same as `expect` for arcs that reach most nodes, with the counts by node in the array `want`."""
+    cdef int64_t count_all_halves(self, const int64_t[::1] tail, const int64_t[::1] head, int32_t[::1] want) except -1:
+        """Do the same as `count_halves` for arcs that reach most nodes, with the counts by node in the array `want`."""
         cdef Py_ssize_t i
         cdef int64_t room = 0
         cdef int32_t degree
@@ -615,13 +615,13 @@ cdef class Residual:
         for i in range(self.n):
             if not want[i]:
                 continue
-            degree = self.node[i].d[3] + want[i]
+            degree = self.node[i].region[3] + want[i]
             if degree > self.node[i].size:
                 room += class_size(roomy(degree, self.node[i].size))
         return room
 
-    cdef int more_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
-                       const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
+    cdef int insert_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
+                         const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
         """Add arcs; write their ids to `ids`."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
@@ -636,22 +636,22 @@ cdef class Residual:
         bound = self.check_cost(cost, self.live_nodes)
         for i in range(k):
             huge += capacity[i] >= BIG
-        self.ready_to_restore(k, k, huge)
+        self.reserve_to_restore(k, k, huge)
         if bulk:
             want = _zeros(self.n, np.int32)
         try:
-            self.grow_half(self.top + (self.expect_all(tail, head, want) if bulk else self.expect(tail, head)))
+            self.grow_half(self.top + (self.count_all_halves(tail, head, want) if bulk else self.count_halves(tail, head)))
             self.grow_arcs(max(self.m, self.live_arcs + k), lower.shape[0] > 0)     # last, as `dump` shows whether there are lower bounds
         except BaseException:
             for i in range(0 if bulk else k):
-                self.node[tail[i]].want = self.node[head[i]].want = 0
+                self.node[tail[i]].coming = self.node[head[i]].coming = 0
             raise
         # Nothing can fail from here on.
         self.cost_bound = bound
         self.reshape()
         for i in range(self.n if bulk else 0):
             if want[i]:
-                self.reserve(<int32_t>i, self.node[i].d[3] + want[i])
+                self.reserve(<int32_t>i, self.node[i].region[3] + want[i])
         for i in range(k):
             if left:
                 left -= 1
@@ -665,28 +665,28 @@ cdef class Residual:
             a, u, v = <int32_t>ids[i], <int32_t>tail[i], <int32_t>head[i]
             lo = lower[i] if lower.shape[0] else 0
             cap = min(capacity[i], CINF)
-            self.alog[a] = -1
-            if self.low.shape[0]:
-                self.low[a] = 0
-            self.res[2 * a] = cap
-            self.res[2 * a + 1] = 0
+            self.arc_entry[a] = -1
+            if self.lower.shape[0]:
+                self.lower[a] = 0
+            self.residual[2 * a] = cap
+            self.residual[2 * a + 1] = 0
             self.attach(u, 2 * a, v, cost[i], 0 if cap else 3)
             self.attach(v, 2 * a + 1, u, -cost[i], 2 if cap else 3)
             if lo:
                 self.raise_lower(a, lo)
         self.live_arcs += k
         for i in range(k):
-            if cost[i] + self.pot[tail[i]] - self.pot[head[i]] < 0:
+            if cost[i] + self.potential[tail[i]] - self.potential[head[i]] < 0:
                 self.restore_optimality(<int32_t>(2 * ids[i]))
         return 0
 
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1:
         """Set the lower bound of arc a; flow below it is raised to it."""
-        cdef int64_t flow = self.flow_of(a), old = self.low[a]
+        cdef int64_t flow = self.flow_of(a), old = self.lower[a]
         if flow < lower:
             self.push(2 * a, lower - flow)      # flow comes from the capacity, as lower <= capacity
             flow = lower
-        self.low[a] = lower
+        self.lower[a] = lower
         self.resize(2 * a + 1, flow - lower)
         self.volume += lower - old
         return 0
@@ -696,18 +696,18 @@ cdef class Residual:
         cdef int32_t a = h >> 1
         cdef int64_t flow = self.flow_of(a)
         if flow:
-            fs_muladd(&self.cost_hi, &self.cost_lo, flow, rec.cost if h & 1 else -rec.cost)
-            self.book(rec.head, flow if h & 1 else -flow)
-            self.book(u, -flow if h & 1 else flow)
-        if self.low.shape[0]:
-            self.volume -= self.low[a]
-            self.low[a] = 0
-        if self.pos[h ^ 1] >= 0:
-            self.shift(rec.head, h ^ 1, self.state(h ^ 1), 4)
-        if self.alog[a] >= 0:
-            self.jarc[self.alog[a]] = -1
-            self.alog[a] = -1
-        self.pos[2 * a] = self.pos[2 * a + 1] = -1
+            fs_muladd(&self.cost_high, &self.cost_low, flow, rec.cost if h & 1 else -rec.cost)
+            self.add_excess(rec.head, flow if h & 1 else -flow)
+            self.add_excess(u, -flow if h & 1 else flow)
+        if self.lower.shape[0]:
+            self.volume -= self.lower[a]
+            self.lower[a] = 0
+        if self.position[h ^ 1] >= 0:
+            self.change_region(rec.head, h ^ 1, self.state(h ^ 1), 4)
+        if self.arc_entry[a] >= 0:
+            self.journal_arc[self.arc_entry[a]] = -1
+            self.arc_entry[a] = -1
+        self.position[2 * a] = self.position[2 * a + 1] = -1
         self.free[self.m - self.live_arcs] = a
         self.live_arcs -= 1
         return 0
@@ -716,7 +716,7 @@ cdef class Residual:
         cdef Py_ssize_t i
         cdef int32_t h, u
         cdef Half rec
-        self.take()
+        self.acquire()
         try:
             self.check_arcs(arcs, "arcs")
             _unique(arcs, "arcs")
@@ -726,11 +726,11 @@ cdef class Residual:
                 if i % BLOCK == 0:
                     self.fetch_arcs(&arcs[i], min(BLOCK, arcs.shape[0] - i))
                 h = <int32_t>(2 * arcs[i])
-                u, rec = self.tail(h), self.half[self.pos[h]]
-                self.shift(u, h, self.state(h), 4)
+                u, rec = self.tail(h), self.half[self.position[h]]
+                self.change_region(u, h, self.state(h), 4)
                 self.drop_arc(h, u, rec)
         finally:
-            self.give()
+            self.release()
 
     cdef int fetch_gone(self, const int64_t *nodes, Py_ssize_t k, Py_ssize_t i) noexcept nogil:
         """Prefetch the memory that removing the nodes after the i-th reads, one address of the chain in each step; else each read is a cache miss."""
@@ -742,21 +742,21 @@ cdef class Residual:
             if not 0 <= j < k:
                 continue
             v = <int32_t>nodes[j]
-            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].d[3], LOW_DEGREE)):
+            for at in range(self.node[v].first, self.node[v].first + min(self.node[v].region[3], LOW_DEGREE)):
                 if step == 0:
                     fs_write_soon(&self.half[at])
                     continue
-                h, w = self.half[at].code, self.half[at].head
+                h, w = self.half[at].id, self.half[at].head
                 if step == 1:
-                    fs_write_soon(&self.pos[h & ~1])
-                    fs_write_soon(&self.res[h & ~1])
+                    fs_write_soon(&self.position[h & ~1])
+                    fs_write_soon(&self.residual[h & ~1])
                     fs_write_soon(&self.node[w])
-                    fs_write_soon(&self.alog[h >> 1])
+                    fs_write_soon(&self.arc_entry[h >> 1])
                 elif step == 2:
-                    fs_write_soon(&self.half[self.pos[h ^ 1]])
-                    self.fetch_half(self.node[w].first + self.node[w].d[2] - 1)
-                elif self.node[w].d[2] > 0:
-                    fs_write_soon(&self.pos[self.half[self.node[w].first + self.node[w].d[2] - 1].code])
+                    fs_write_soon(&self.half[self.position[h ^ 1]])
+                    self.fetch_half(self.node[w].first + self.node[w].region[2] - 1)
+                elif self.node[w].region[2] > 0:
+                    fs_write_soon(&self.position[self.half[self.node[w].first + self.node[w].region[2] - 1].id])
         return 0
 
     cdef int fetch_room(self, const int64_t *head, const int64_t *ids, Py_ssize_t k) noexcept nogil:
@@ -765,10 +765,10 @@ cdef class Residual:
         cdef int32_t v
         for j in range(k):
             v = <int32_t>head[j]
-            self.fetch_half(self.node[v].first + self.node[v].d[3])
-            fs_write_soon(&self.pos[2 * ids[j]])
-            fs_write_soon(&self.res[2 * ids[j]])
-            fs_write_soon(&self.alog[ids[j]])
+            self.fetch_half(self.node[v].first + self.node[v].region[3])
+            fs_write_soon(&self.position[2 * ids[j]])
+            fs_write_soon(&self.residual[2 * ids[j]])
+            fs_write_soon(&self.arc_entry[ids[j]])
         return 0
 
     cdef int fetch_arcs(self, const int64_t *arcs, Py_ssize_t k) noexcept nogil:
@@ -776,25 +776,25 @@ cdef class Residual:
         cdef Py_ssize_t j
         cdef int32_t p, q
         for j in range(k):
-            fs_write_soon(&self.half[self.pos[2 * arcs[j]]])
-            fs_write_soon(&self.half[self.pos[2 * arcs[j] + 1]])
-            fs_write_soon(&self.res[2 * arcs[j]])
+            fs_write_soon(&self.half[self.position[2 * arcs[j]]])
+            fs_write_soon(&self.half[self.position[2 * arcs[j] + 1]])
+            fs_write_soon(&self.residual[2 * arcs[j]])
         for j in range(k):
-            p, q = self.half[self.pos[2 * arcs[j]]].head, self.half[self.pos[2 * arcs[j] + 1]].head
-            fs_write_soon(&self.pot[p])
-            fs_write_soon(&self.pot[q])
+            p, q = self.half[self.position[2 * arcs[j]]].head, self.half[self.position[2 * arcs[j] + 1]].head
+            fs_write_soon(&self.potential[p])
+            fs_write_soon(&self.potential[q])
             fs_write_soon(&self.node[p])
             fs_write_soon(&self.node[q])
         return 0
 
     def remove_nodes(self, const int64_t[::1] nodes, /):
-        self.take()
+        self.acquire()
         try:
-            self.fewer_nodes(nodes)
+            self.delete_nodes(nodes)
         finally:
-            self.give()
+            self.release()
 
-    cdef int fewer_nodes(self, const int64_t[::1] nodes) except -1:
+    cdef int delete_nodes(self, const int64_t[::1] nodes) except -1:
         cdef Py_ssize_t i
         cdef int32_t v, k
         cdef int64_t degrees = 0
@@ -805,7 +805,7 @@ cdef class Residual:
             if self.mark[nodes[i]] == self.stamp:
                 raise InputError(f"nodes[{i}]: {nodes[i]} occurs twice")
             self.mark[nodes[i]] = self.stamp
-            degrees += self.node[nodes[i]].d[3]
+            degrees += self.node[nodes[i]].region[3]
         self.grow_free(min(degrees, self.live_arcs))
         self.reshape()
         for i in range(-2 * STEPS if nodes.shape[0] else 0, nodes.shape[0]):
@@ -813,56 +813,56 @@ cdef class Residual:
             if i < 0:
                 continue
             v = <int32_t>nodes[i]
-            for k in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
+            for k in range(self.node[v].first, self.node[v].first + self.node[v].region[3]):
                 rec = self.half[k]
-                if self.pos[rec.code] < 0:      # a loop appears twice here
+                if self.position[rec.id] < 0:      # a loop appears twice here
                     continue
                 if rec.head == v:
-                    self.pos[rec.code ^ 1] = -1
-                self.drop_arc(rec.code, v, rec)
-            self.supply_sum -= self.sup[v]
-            self.volume -= mag(self.sup[v])
-            self.sup[v] = self.exc[v] = 0
-            if self.plog[v] >= 0:
-                self.jnode[self.plog[v]] = -1
-                self.plog[v] = -1
+                    self.position[rec.id ^ 1] = -1
+                self.drop_arc(rec.id, v, rec)
+            self.supply_sum -= self.supply[v]
+            self.volume -= mag(self.supply[v])
+            self.supply[v] = self.excess[v] = 0
+            if self.node_entry[v] >= 0:
+                self.journal_node[self.node_entry[v]] = -1
+                self.node_entry[v] = -1
             self.free_block(self.node[v].first, self.node[v].size)
-            self.node[v].size = self.node[v].d[0] = self.node[v].d[1] = self.node[v].d[2] = 0
-            self.node[v].d[3] = -1
+            self.node[v].size = self.node[v].region[0] = self.node[v].region[1] = self.node[v].region[2] = 0
+            self.node[v].region[3] = -1
             self.node[v].first = self.free_node
             self.free_node = v
             self.live_nodes -= 1
         return 0
 
     def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply, /):
-        self.take()
+        self.acquire()
         try:
             self.put_supply(nodes, supply)
         finally:
-            self.give()
+            self.release()
 
     cdef int put_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply) except -1:
         cdef Py_ssize_t i
         cdef int32_t v
         self.check_nodes(nodes, "nodes")
         self.check_volume(supply, "supply", nodes)
-        self.ready_to_tell(nodes.shape[0])
+        self.reserve_changes(nodes.shape[0])
         for i in range(nodes.shape[0]):
             v = <int32_t>nodes[i]
-            if supply[i] != self.sup[v]:
-                self.tell(~v)
-                self.book(v, supply[i] - self.sup[v])
-                self.supply_sum += supply[i] - self.sup[v]
-                self.volume += mag(supply[i]) - mag(self.sup[v])
-                self.sup[v] = supply[i]
+            if supply[i] != self.supply[v]:
+                self.log_change(~v)
+                self.add_excess(v, supply[i] - self.supply[v])
+                self.supply_sum += supply[i] - self.supply[v]
+                self.volume += mag(supply[i]) - mag(self.supply[v])
+                self.supply[v] = supply[i]
         return 0
 
     def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity, /):
-        self.take()
+        self.acquire()
         try:
             self.put_capacity(arcs, capacity)
         finally:
-            self.give()
+            self.release()
 
     cdef int put_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity) except -1:
         cdef Py_ssize_t i, k = arcs.shape[0]
@@ -871,16 +871,16 @@ cdef class Residual:
         self.check_arcs(arcs, "arcs")
         self.check_bounds(capacity, capacity[:0])
         for i in range(k):
-            if self.low.shape[0] and capacity[i] < self.low[arcs[i]]:
-                raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
+            if self.lower.shape[0] and capacity[i] < self.lower[arcs[i]]:
+                raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.lower[arcs[i]]}")
             huge += capacity[i] >= BIG
-        self.ready_to_tell(k)
-        self.ready_to_restore(k, k, huge)
+        self.reserve_changes(k)
+        self.reserve_to_restore(k, k, huge)
         for i in range(k):
             if i % BLOCK == 0:
                 self.fetch_arcs(&arcs[i], min(BLOCK, k - i))
             h = <int32_t>(2 * arcs[i])
-            self.tell(h >> 1)
+            self.log_change(h >> 1)
             flow = self.flow_of(h >> 1)
             cap = min(capacity[i], CINF)
             if flow > cap:
@@ -894,31 +894,31 @@ cdef class Residual:
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t a
         cdef int64_t cap
-        self.take()
+        self.acquire()
         try:
             self.check_arcs(arcs, "arcs")
             self.check_bounds(lower[:0], lower)
             self.check_volume(lower, "lower", arcs)
             for i in range(k):
                 a = <int32_t>arcs[i]
-                cap = self.res[2 * a] + self.flow_of(a)
+                cap = self.residual[2 * a] + self.flow_of(a)
                 if lower[i] > cap:
                     raise InputError(f"lower[{i}]: {lower[i]} is above arc {a}'s capacity {cap}")
-            self.ready_to_restore(k, k, self.large(arcs))
+            self.reserve_to_restore(k, k, self.large(arcs))
             self.grow_arcs(self.m, True)
             self.drop_basis()
             for i in range(k):
                 self.raise_lower(<int32_t>arcs[i], lower[i])
                 self.restore_optimality(<int32_t>(2 * arcs[i] + 1))
         finally:
-            self.give()
+            self.release()
 
     def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost, /):
-        self.take()
+        self.acquire()
         try:
             self.put_cost(arcs, cost)
         finally:
-            self.give()
+            self.release()
 
     cdef int put_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1:
         cdef Py_ssize_t i, k = arcs.shape[0]
@@ -926,17 +926,17 @@ cdef class Residual:
         cdef int64_t bound
         self.check_arcs(arcs, "arcs")
         bound = self.check_cost(cost, self.live_nodes)
-        self.ready_to_tell(k)
-        self.ready_to_restore(k, 2 * k, self.large(arcs))
+        self.reserve_changes(k)
+        self.reserve_to_restore(k, 2 * k, self.large(arcs))
         self.cost_bound = bound
         for i in range(k):
             if i % BLOCK == 0:
                 self.fetch_arcs(&arcs[i], min(BLOCK, k - i))
             h = <int32_t>(2 * arcs[i])
-            self.tell(h >> 1)
-            fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
-            self.half[self.pos[h]].cost = cost[i]
-            self.half[self.pos[h ^ 1]].cost = -cost[i]
+            self.log_change(h >> 1)
+            fs_muladd(&self.cost_high, &self.cost_low, self.flow_of(h >> 1), cost[i] - self.half[self.position[h]].cost)
+            self.half[self.position[h]].cost = cost[i]
+            self.half[self.position[h ^ 1]].cost = -cost[i]
             self.restore_optimality(h)
             self.restore_optimality(h ^ 1)
         return 0
@@ -958,47 +958,47 @@ cdef class Residual:
     # == reading: the last solution, and the present data ========================================================
 
     cdef object total_cost(self):
-        return number(self.cost_hi, self.cost_lo)
+        return number(self.cost_high, self.cost_low)
 
     def cost_of_flow(self):
         """Cost of the last solution, at the present costs; not valid if arcs were removed since."""
         cdef int64_t high, k
         cdef uint64_t low
         cdef int32_t i
-        self.take()
+        self.acquire()
         try:
-            high, low = self.cost_hi, self.cost_lo
-            for i in range(self.njarc):
-                k = self.jarc[i]
+            high, low = self.cost_high, self.cost_low
+            for i in range(self.journal_arcs):
+                k = self.journal_arc[i]
                 if k >= 0:
-                    fs_muladd(&high, &low, self.jflow[i] - self.flow_of(<int32_t>k), self.half[self.pos[2 * k]].cost)
+                    fs_muladd(&high, &low, self.journal_flow[i] - self.flow_of(<int32_t>k), self.half[self.position[2 * k]].cost)
             return number(high, low)
         finally:
-            self.give()
+            self.release()
 
     cdef object living(self):
         """Bool by node id: the id is in use."""
         fs_allocate()
-        return whole(self.node)[:self.n]["d"][:, 3] >= 0
+        return whole(self.node)[:self.n]["region"][:, 3] >= 0
 
     def node_ids(self):
-        self.take()
+        self.acquire()
         try:
             return self.chosen_nodes(None)
         finally:
-            self.give()
+            self.release()
 
     def arc_ids(self):
-        self.take()
+        self.acquire()
         try:
             return self.chosen_arcs(None)
         finally:
-            self.give()
+            self.release()
 
     cdef object chosen_arcs(self, ids):
         if ids is None:
             fs_allocate()
-            return np.flatnonzero(whole(self.pos)[:2 * self.m:2] >= 0)
+            return np.flatnonzero(whole(self.position)[:2 * self.m:2] >= 0)
         self.check_arcs(ids, "arcs")
         return ids
 
@@ -1008,14 +1008,14 @@ cdef class Residual:
         self.check_nodes(ids, "nodes")
         return ids
 
-    def flow(self, ids, /):
-        self.take()
+    def flows(self, ids, /):
+        self.acquire()
         try:
-            return self.flows(ids)
+            return self.read_flow(ids)
         finally:
-            self.give()
+            self.release()
 
-    cdef object flows(self, ids):
+    cdef object read_flow(self, ids):
         cdef const int64_t[::1] arcs = self.chosen_arcs(ids)
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t a
@@ -1027,43 +1027,43 @@ cdef class Residual:
                 flow[i] = self.last_flow(a)
         return out
 
-    def potential(self, ids, /):
-        self.take()
+    def potentials(self, ids, /):
+        self.acquire()
         try:
             return self.read_potential(self.chosen_nodes(ids))
         finally:
-            self.give()
+            self.release()
 
     cdef object read_potential(self, const int64_t[::1] nodes):
         out = _zeros(nodes.shape[0], np.int64)
         cdef int64_t[::1] value = out
         cdef Py_ssize_t i
         for i in range(nodes.shape[0]):
-            value[i] = self.last_pot(<int32_t>nodes[i])
+            value[i] = self.last_potential(<int32_t>nodes[i])
         return out
 
-    def supply(self, ids, /):
-        self.take()
+    def supplies(self, ids, /):
+        self.acquire()
         try:
             return self.read_supply(self.chosen_nodes(ids))
         finally:
-            self.give()
+            self.release()
 
     cdef object read_supply(self, const int64_t[::1] nodes):
         out = _zeros(nodes.shape[0], np.int64)
         cdef int64_t[::1] value = out
         cdef Py_ssize_t i
         for i in range(nodes.shape[0]):
-            value[i] = self.sup[nodes[i]]
+            value[i] = self.supply[nodes[i]]
         return out
 
     def arc_data(self, ids, int field, /):
         """TAIL, HEAD, CAPACITY, COST or LOWER of the arcs, or REDUCED: their costs at the potentials of the last solution."""
-        self.take()
+        self.acquire()
         try:
             return self.read_arcs(self.chosen_arcs(ids), field)
         finally:
-            self.give()
+            self.release()
 
     cdef object read_arcs(self, const int64_t[::1] arcs, int field):
         cdef int64_t[::1] value
@@ -1078,19 +1078,19 @@ cdef class Residual:
             elif field == F_HEAD:
                 value[i] = self.head(2 * a)
             elif field == F_CAPACITY:
-                value[i] = self.res[2 * a] + self.flow_of(a)
+                value[i] = self.residual[2 * a] + self.flow_of(a)
             elif field == F_COST:
-                value[i] = self.half[self.pos[2 * a]].cost
+                value[i] = self.half[self.position[2 * a]].cost
             elif field == F_REDUCED:
-                value[i] = self.half[self.pos[2 * a]].cost + self.last_pot(self.tail(2 * a)) - self.last_pot(self.head(2 * a))
-            elif self.low.shape[0]:
-                value[i] = self.low[a]
+                value[i] = self.half[self.position[2 * a]].cost + self.last_potential(self.tail(2 * a)) - self.last_potential(self.head(2 * a))
+            elif self.lower.shape[0]:
+                value[i] = self.lower[a]
         return out
 
-    cdef object supplies(self):
+    cdef object all_supplies(self):
         """Supplies by node id; 0 where an id is free."""
         fs_allocate()
-        return np.where(self.living(), whole(self.sup)[:self.n], 0)
+        return np.where(self.living(), whole(self.supply)[:self.n], 0)
 
     cdef object columns(self):
         """The network in the form of the kernels for whole ones: tail, head, capacity, cost, flow, lower; free arc ids become arcs of capacity 0."""
@@ -1098,33 +1098,34 @@ cdef class Residual:
         cdef int64_t[::1] cost = _zeros(self.m, np.int64), flow = _zeros(self.m, np.int64), capacity = _zeros(self.m, np.int64)
         cdef int32_t v, i, a
         for v in range(self.n):
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):     # no pass if the id is free: d[3] < 0
-                if self.half[i].code & 1 == 0:
-                    a = self.half[i].code >> 1
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[3]):     # no pass if the id is free: d[3] < 0
+                if self.half[i].id & 1 == 0:
+                    a = self.half[i].id >> 1
                     tail[a], head[a], cost[a], flow[a] = v, self.half[i].head, self.half[i].cost, self.flow_of(a)
-                    capacity[a] = self.res[2 * a] + flow[a]
-        return tail, head, capacity, cost, flow, _copy(self.low[:self.m]) if self.low.shape[0] else self.none64
+                    capacity[a] = self.residual[2 * a] + flow[a]
+        return tail, head, capacity, cost, flow, _copy(self.lower[:self.m]) if self.lower.shape[0] else self.none64
 
     def sizes(self):
         """Numbers of live nodes and live arcs."""
-        self.take()
+        self.acquire()
         try:
             return self.live_nodes, self.live_arcs
         finally:
-            self.give()
+            self.release()
 
     def nbytes(self):
         """Memory of all arrays, in bytes."""
-        self.take()
+        self.acquire()
         try:
             return self.weight()
         finally:
-            self.give()
+            self.release()
 
     cdef object arrays(self):
         """All arrays, as memoryviews."""
-        return [self.pot, self.exc, self.sup, self.node, self.mark, self.active, self.plog, self.listed, self.res, self.pos, self.alog, self.free, self.low,
-                self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.unsaturable, self.news]
+        return [self.potential, self.excess, self.supply, self.node, self.mark, self.active, self.node_entry, self.is_active, self.residual, self.position,
+                self.arc_entry, self.free, self.lower, self.half, self.spare, self.journal_arc, self.journal_flow, self.journal_node, self.journal_potential,
+                self.unsaturable, self.changes]
 
     cdef object weight(self):
         return sum([whole(a).nbytes for a in self.arrays()])
@@ -1136,43 +1137,43 @@ cdef class Residual:
         cdef int64_t[::1] potential = np.zeros(n, np.int64), capacity = np.zeros(m, np.int64), flow = np.zeros(m, np.int64), cost = np.zeros(m, np.int64)
         cdef int32_t[::1] degree = np.empty(n, np.int32), hint = np.zeros(n, np.int32), adjacent = np.empty(2 * self.live_arcs, np.int32)
         cdef int32_t[::1] free_nodes = np.empty(n - self.live_nodes, np.int32), free_arcs = np.empty(m - self.live_arcs, np.int32)
-        cdef int32_t[::1] arcs = np.empty(self.njarc, np.int32), nodes = np.empty(self.njnode, np.int32)
-        cdef int64_t[::1] moved = np.empty(self.njarc, np.int64), raised = np.empty(self.njnode, np.int64)
+        cdef int32_t[::1] arcs = np.empty(self.journal_arcs, np.int32), nodes = np.empty(self.journal_nodes, np.int32)
+        cdef int64_t[::1] moved = np.empty(self.journal_arcs, np.int64), raised = np.empty(self.journal_nodes, np.int64)
         for v in range(n):
-            degree[v] = self.node[v].d[3]
+            degree[v] = self.node[v].region[3]
             if degree[v] >= 0:
-                potential[v], hint[v] = self.pot[v], self.node[v].hint
+                potential[v], hint[v] = self.potential[v], self.node[v].hint
                 for i in range(self.node[v].first, self.node[v].first + degree[v]):
-                    adjacent[k] = self.half[i].code
+                    adjacent[k] = self.half[i].id
                     k += 1
-                    if self.half[i].code & 1 == 0:
-                        a = self.half[i].code >> 1
+                    if self.half[i].id & 1 == 0:
+                        a = self.half[i].id >> 1
                         cost[a], flow[a] = self.half[i].cost, self.flow_of(a)
-                        capacity[a] = self.res[2 * a] + flow[a]
+                        capacity[a] = self.residual[2 * a] + flow[a]
         v = self.free_node
         for i in range(n - self.live_nodes):
             free_nodes[i], v = v, self.node[v].first
         for i in range(m - self.live_arcs):
             free_arcs[i] = self.free[m - self.live_arcs - 1 - i]
         k = 0
-        for i in range(self.njarc):
-            if self.jarc[i] >= 0:
-                arcs[k], moved[k] = self.jarc[i], self.jflow[i]
+        for i in range(self.journal_arcs):
+            if self.journal_arc[i] >= 0:
+                arcs[k], moved[k] = self.journal_arc[i], self.journal_flow[i]
                 k += 1
         arcs, moved = arcs[:k], moved[:k]
         k = 0
-        for i in range(self.njnode):
-            if self.jnode[i] >= 0:
-                nodes[k], raised[k] = self.jnode[i], self.jpot[i]
+        for i in range(self.journal_nodes):
+            if self.journal_node[i] >= 0:
+                nodes[k], raised[k] = self.journal_node[i], self.journal_potential[i]
                 k += 1
         nodes, raised = nodes[:k], raised[:k]
         return {
-            "supply": np.array(self.sup[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
-            "free_nodes": free_nodes.base, "active": np.array(self.active[:self.nactive]), "capacity": capacity.base, "flow": flow.base,
-            "lower": np.array(self.low[:m] if self.low.shape[0] else self.low), "cost": cost.base, "free_arcs": free_arcs.base,
-            "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
-            "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "cost_bound": self.cost_bound,
-            "reshaped": int(self.reshaped), "based": int(self.based), "news": np.array(self.news[:self.nnews]),
+            "supply": np.array(self.supply[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
+            "free_nodes": free_nodes.base, "active": np.array(self.active[:self.active_count]), "capacity": capacity.base, "flow": flow.base,
+            "lower": np.array(self.lower[:m] if self.lower.shape[0] else self.lower), "cost": cost.base, "free_arcs": free_arcs.base,
+            "bent": np.array(self.unsaturable[:self.unsaturable_count]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
+            "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflowed), "cost_bound": self.cost_bound,
+            "reshaped": int(self.reshaped), "based": int(self.based), "news": np.array(self.changes[:self.change_count]),
         }
 
     cdef object read(self, state):
@@ -1215,35 +1216,35 @@ cdef class Residual:
             return "free_nodes: all ids of degree -1 expected"
         if free_arcs.shape[0] != m - self.live_arcs:
             return "free_arcs: all ids without half-arcs expected"
-        self.node, self.pos, self.half = np.zeros(n, NODE), np.full(2 * m, -1, np.int32), np.zeros(top, HALF)
+        self.node, self.position, self.half = np.zeros(n, NODE), np.full(2 * m, -1, np.int32), np.zeros(top, HALF)
         for v in range(n):
-            self.node[v].d[3] = degree[v]
+            self.node[v].region[3] = degree[v]
             self.node[v].hint = hint[v]
             if degree[v] < 0:
                 continue
             self.node[v].first, self.node[v].size = first, class_size(size_class(degree[v]))
             for i in range(degree[v]):
                 h = adjacent[last + i]
-                if not 0 <= h < 2 * <int64_t>m or self.pos[h] >= 0:
+                if not 0 <= h < 2 * <int64_t>m or self.position[h] >= 0:
                     return f"adjacent[{last + i}]: half-arc {h} does not exist, or occurs twice"
-                self.pos[h] = first + i
-                self.half[first + i].code = h
+                self.position[h] = first + i
+                self.half[first + i].id = h
             last += degree[v]
             first += self.node[v].size
         self.top = top
         self.free_node = -1
         for i in range(<int32_t>free_nodes.shape[0] - 1, -1, -1):
             v = free_nodes[i]
-            if not 0 <= v < n or self.node[v].d[3] != -1:
+            if not 0 <= v < n or self.node[v].region[3] != -1:
                 return f"free_nodes[{i}]: {v} is no free id, or occurs twice"
-            self.node[v].d[3] = -2              # provisional: the id is in the free list
+            self.node[v].region[3] = -2              # provisional: the id is in the free list
             self.node[v].first, self.free_node = self.free_node, v
         for v in range(n):
-            self.node[v].d[3] = max(self.node[v].d[3], -1)
+            self.node[v].region[3] = max(self.node[v].region[3], -1)
         seen = np.zeros(max(n, m), np.uint8)
         for i in range(<int32_t>free_arcs.shape[0] - 1, -1, -1):
             a = free_arcs[i]
-            if not 0 <= a < m or self.pos[2 * a] >= 0 or self.pos[2 * a + 1] >= 0 or seen[a]:
+            if not 0 <= a < m or self.position[2 * a] >= 0 or self.position[2 * a + 1] >= 0 or seen[a]:
                 return f"free_arcs[{i}]: {a} is no free id, or occurs twice"
             seen[a] = 1
         # -- arcs: bounds, flow, cost, and with them the regions of the adjacency
@@ -1253,7 +1254,7 @@ cdef class Residual:
                 if capacity[a] or flow[a] or cost[a] or lo:
                     return f"capacity[{a}], flow, cost, lower: 0 expected where an id is free"
                 continue
-            if self.pos[2 * a] < 0 or self.pos[2 * a + 1] < 0:
+            if self.position[2 * a] < 0 or self.position[2 * a + 1] < 0:
                 return f"adjacent: a half-arc of arc {a} is missing"
             if not 0 <= lo <= flow[a] <= capacity[a] <= CINF:
                 return f"flow[{a}]: 0 <= lower <= flow <= capacity <= 2**62 does not hold"
@@ -1261,32 +1262,32 @@ cdef class Residual:
                 return f"cost[{a}]: {cost[a]} is above the bound"
         if (self.live_nodes + 1) * int(bound) >= POT_MAX:
             return "cost_bound: too large for so many nodes"
-        self.res = np.zeros(2 * m, np.int64)
+        self.residual = np.zeros(2 * m, np.int64)
         high, down = np.zeros(n, np.int64), np.zeros(n, np.uint64)
         for v in range(n):
-            if self.node[v].d[3] >= 0:
+            if self.node[v].region[3] >= 0:
                 fs_muladd(&high[v], &down[v], supply[v], 1)
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-                h = self.half[i].code
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[3]):
+                h = self.half[i].id
                 a = h >> 1
                 lo = lower[a] if lowers else 0
-                self.res[h] = flow[a] - lo if h & 1 else capacity[a] - flow[a]
-                self.brimful |= capacity[a] == CINF == flow[a]
+                self.residual[h] = flow[a] - lo if h & 1 else capacity[a] - flow[a]
+                self.unlimited_full |= capacity[a] == CINF == flow[a]
                 self.half[i].cost = -cost[a] if h & 1 else cost[a]
-                self.half[self.pos[h ^ 1]].head = v
+                self.half[self.position[h ^ 1]].head = v
                 fs_muladd(&high[v], &down[v], flow[a], 1 if h & 1 else -1)
                 if h & 1 == 0:
-                    fs_muladd(&self.cost_hi, &self.cost_lo, flow[a], cost[a])
+                    fs_muladd(&self.cost_high, &self.cost_low, flow[a], cost[a])
         self.free = np.flip(state["free_arcs"]).copy()
         for v in range(n):
             before = 0
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-                region = self.state(self.half[i].code)
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[3]):
+                region = self.state(self.half[i].id)
                 if region < before:
                     return f"adjacent: the half-arcs of node {v} do not stand in the order of their states"
                 before = region
                 for size in range(region, 3):
-                    self.node[v].d[size] += 1
+                    self.node[v].region[size] += 1
         # -- supplies, excesses
         if (wrong := too_much(supply, lower)) is not None:
             return wrong
@@ -1296,25 +1297,25 @@ cdef class Residual:
             self.supply_sum += supply[v]
         for a in range(m if lowers else 0):
             self.volume += lower[a]
-        self.sup, self.pot, self.exc = np.array(supply), np.array(potential), np.zeros(n, np.int64)
-        self.listed, self.active, self.nactive = np.zeros(n, np.uint8), np.zeros(n, np.int32), 0
-        self.overflown = state["overflown"]
+        self.supply, self.potential, self.excess = np.array(supply), np.array(potential), np.zeros(n, np.int64)
+        self.is_active, self.active, self.active_count = np.zeros(n, np.uint8), np.zeros(n, np.int32), 0
+        self.overflowed = state["overflown"]
         for i in range(active.shape[0]):
             v = active[i]
-            if not 0 <= v < n or self.listed[v]:
+            if not 0 <= v < n or self.is_active[v]:
                 return f"active[{i}]: {v} is no node, or occurs twice"
-            self.listed[v] = 1
+            self.is_active[v] = 1
             self.active[i] = v
-            self.nactive += 1
+            self.active_count += 1
         for v in range(n):
             if high[v] == (-1 if down[v] >> 63 else 0) and -CINF < <int64_t>down[v] < CINF:
-                self.exc[v] = <int64_t>down[v]
-            elif not self.overflown:
+                self.excess[v] = <int64_t>down[v]
+            elif not self.overflowed:
                 return f"flow: the excess of node {v} is out of range"
-            if self.exc[v] and not self.listed[v]:
+            if self.excess[v] and not self.is_active[v]:
                 return f"active: node {v} has an excess and is not there"
         # -- potentials: invariant (I)
-        self.unsaturable, self.nunsaturable = np.zeros(bent.shape[0] + 4, np.int32), <int32_t>bent.shape[0]
+        self.unsaturable, self.unsaturable_count = np.zeros(bent.shape[0] + 4, np.int32), <int32_t>bent.shape[0]
         seen = np.zeros(2 * m, np.uint8)
         for i in range(bent.shape[0]):
             if not 0 <= bent[i] < 2 * <int64_t>m:
@@ -1322,28 +1323,28 @@ cdef class Residual:
             self.unsaturable[i] = bent[i]
             seen[bent[i]] = 1
         for v in range(n):
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[1]):
-                if self.half[i].cost + potential[v] - potential[self.half[i].head] < 0 and not seen[self.half[i].code]:
-                    return f"potential: half-arc {self.half[i].code} has room and a negative reduced cost, and is not in bent"
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[1]):
+                if self.half[i].cost + potential[v] - potential[self.half[i].head] < 0 and not seen[self.half[i].id]:
+                    return f"potential: half-arc {self.half[i].id} has room and a negative reduced cost, and is not in bent"
         # -- the last solution
         self.solved, self.reshaped = state["solved"], state["reshaped"]
-        self.njarc, self.njnode = <int32_t>arcs.shape[0], <int32_t>nodes.shape[0]
-        if not self.solved and (self.njarc or self.njnode):
+        self.journal_arcs, self.journal_nodes = <int32_t>arcs.shape[0], <int32_t>nodes.shape[0]
+        if not self.solved and (self.journal_arcs or self.journal_nodes):
             return "moved_arcs, moved_nodes: none expected before the first solution"
-        self.alog, self.plog = np.full(m, -1, np.int32), np.full(n, -1, np.int32)
-        self.jarc, self.jflow = np.zeros(self.njarc + 16, np.int32), np.zeros(self.njarc + 16, np.int64)
-        self.jnode, self.jpot = np.zeros(self.njnode + 16, np.int32), np.zeros(self.njnode + 16, np.int64)
-        for i in range(self.njarc):
+        self.arc_entry, self.node_entry = np.full(m, -1, np.int32), np.full(n, -1, np.int32)
+        self.journal_arc, self.journal_flow = np.zeros(self.journal_arcs + 16, np.int32), np.zeros(self.journal_arcs + 16, np.int64)
+        self.journal_node, self.journal_potential = np.zeros(self.journal_nodes + 16, np.int32), np.zeros(self.journal_nodes + 16, np.int64)
+        for i in range(self.journal_arcs):
             a = arcs[i]
-            if not 0 <= a < m or self.pos[2 * a] < 0 or self.alog[a] >= 0 or not 0 <= moved[i] <= CINF:
+            if not 0 <= a < m or self.position[2 * a] < 0 or self.arc_entry[a] >= 0 or not 0 <= moved[i] <= CINF:
                 return f"moved_arcs[{i}]: {a} is no arc, occurs twice, or its flow is out of range"
-            self.alog[a], self.jarc[i], self.jflow[i] = i, a, moved[i]
-        for i in range(self.njnode):
+            self.arc_entry[a], self.journal_arc[i], self.journal_flow[i] = i, a, moved[i]
+        for i in range(self.journal_nodes):
             v = nodes[i]
-            if not 0 <= v < n or self.node[v].d[3] < 0 or self.plog[v] >= 0 or not -2 * POT_MAX < raised[i] < 2 * POT_MAX:
+            if not 0 <= v < n or self.node[v].region[3] < 0 or self.node_entry[v] >= 0 or not -2 * POT_MAX < raised[i] < 2 * POT_MAX:
                 return f"moved_nodes[{i}]: {v} is no node, occurs twice, or its potential is out of range"
-            self.plog[v], self.jnode[i], self.jpot[i] = i, v, raised[i]
-        self.cost_bound, self.low, self.mark, self.n, self.m = bound, np.array(lower), np.zeros(n, np.int32), n, m
+            self.node_entry[v], self.journal_node[i], self.journal_potential[i] = i, v, raised[i]
+        self.cost_bound, self.lower, self.mark, self.n, self.m = bound, np.array(lower), np.zeros(n, np.int32), n, m
         return None
 
 
@@ -1353,27 +1354,27 @@ cdef class Residual:
 cdef int add_nodes(network, int64_t[::1] supply, int64_t[::1] ids) except -1:
     """Add nodes of these supplies; fill `ids`."""
     cdef Residual core = <Residual?> network
-    core.take()
+    core.acquire()
     try:
-        return core.more_nodes(supply, ids)
+        return core.insert_nodes(supply, ids)
     finally:
-        core.give()
+        core.release()
 
 
 cdef int add_arcs(network, int64_t[::1] tail, int64_t[::1] head, int64_t[::1] capacity, int64_t[::1] cost, int64_t[::1] ids) except -1:
     """Add arcs without lower bounds; fill `ids`."""
     cdef Residual core = <Residual?> network
-    core.take()
+    core.acquire()
     try:
-        return core.more_arcs(tail, head, capacity, cost, core.none64, ids)
+        return core.insert_arcs(tail, head, capacity, cost, core.none64, ids)
     finally:
-        core.give()
+        core.release()
 
 
 cdef int set_numbers(network, int which, int64_t[::1] ids, int64_t[::1] values) except -1:
     """Set the supplies of nodes, or the capacities or costs of arcs."""
     cdef Residual core = <Residual?> network
-    core.take()
+    core.acquire()
     try:
         if which == SET_SUPPLY:
             return core.put_supply(ids, values)
@@ -1381,21 +1382,21 @@ cdef int set_numbers(network, int which, int64_t[::1] ids, int64_t[::1] values) 
             return core.put_capacity(ids, values)
         return core.put_cost(ids, values)
     finally:
-        core.give()
+        core.release()
 
 
 cdef int read_flows(network, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
     """Read the flow on arcs in the last solution."""
     cdef Residual core = <Residual?> network
     cdef Py_ssize_t i
-    core.take()
+    core.acquire()
     try:
         for i in range(k):
-            if not (0 <= arcs[i] < core.m and core.pos[2 * arcs[i]] >= 0):
+            if not (0 <= arcs[i] < core.m and core.position[2 * arcs[i]] >= 0):
                 raise IndexError("no such arc")
             flow[i] = core.last_flow(<int32_t> arcs[i]) if core.solved else 0
     finally:
-        core.give()
+        core.release()
     return 0
 
 

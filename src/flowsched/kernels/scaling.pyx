@@ -11,7 +11,7 @@ Symbols
 An arc is two *half-arcs*, one in the block of each end; the block of v is first[v] .. first[v + 1].  Half-arc h has the residual capacity ``room[h]``;
 ``room`` of h and of its mate sum to ``both[h]``.  Costs are multiplied by 2**shift, so that all below is in integers.  p is the potential,
 rc(h) = cost(h) + p(tail) - p(head) the *reduced cost*.  The *excess* of v is its supply + inflow - outflow; a node with a negative
-one is *in want*.  A flow without excess is *epsilon-optimal* if rc(h) >= -epsilon wherever room(h) > 0.
+one has a *deficit*.  A flow without excess is *epsilon-optimal* if rc(h) >= -epsilon wherever room(h) > 0.
 
 Successive approximation (Goldberg and Tarjan)
 ----------------------------------------------
@@ -22,11 +22,11 @@ Any flow is C-optimal, C the largest |w|.  `refine` makes an epsilon-optimal flo
 It begins by saturating all half-arcs with rc < 0.  Then excesses are discharged, first come, first served: along *admissible* half-arcs (room > 0, rc < 0); a node
 without one is *relabelled*: its potential falls until its best half-arc has rc = -epsilon.  Admissible half-arcs never form a cycle, so every excess arrives.
 
-look-ahead      before flow is pushed to a node that is not in want, the node must have an admissible half-arc, too, or it is relabelled first:
+look-ahead      before flow is pushed to a node without a deficit, the node must have an admissible half-arc, too, or it is relabelled first:
                 flow is not pushed to where it would come back from.
-`update`        lowers every potential by epsilon times the distance to the nearest node in want, in units of epsilon: at the start, and after one and a half times
-                as many relabels as there are nodes.  An excess from which no node in want can be reached proves the network infeasible; the nodes that reach none are a cut, for
-                all half-arcs out of them are full.
+`update`        lowers every potential by epsilon times the distance to the nearest node with a deficit, in units of epsilon: at the start, and after one and a half times
+                as many relabels as there are nodes.  An excess from which no node with a deficit can be reached proves the network infeasible; the nodes that
+                reach none are a cut, for all half-arcs out of them are full.
 `prove`         looks for potentials that prove the flow optimal, in whole costs, once epsilon is at most one unit of cost: most flows are optimal long before
                 epsilon < 1/n.
 
@@ -96,13 +96,13 @@ cdef class Scaling:
     cdef const int64_t[::1] before                     # the flow to start from, or of length 0
     cdef int32_t n, m
     # -- by node -------------------------------------------------------------------------------------------------
-    cdef int64_t[::1] pot          # scaled; whole costs after `prove`
-    cdef int64_t[::1] exc          # excess
+    cdef int64_t[::1] potential    # scaled; whole costs after `prove`
+    cdef int64_t[::1] excess       # excess
     cdef int32_t[::1] first        # half-arcs of v: first[v] .. first[v + 1]
     cdef int32_t[::1] at           # the current half-arc: no half-arc before it is admissible
     cdef int32_t[::1] ring         # queue: ring[front .. front + queued], circular
     cdef unsigned char[::1] listed # 1 if in the ring
-    cdef int32_t[::1] dist         # scratch of `update`: distance to the nearest node in want
+    cdef int32_t[::1] dist         # scratch of `update`: distance to the nearest node with a deficit
     cdef int32_t[::1] after        # neighbours in a bucket of `update`; after[v] == v once v is settled
     cdef int32_t[::1] ahead
     cdef int64_t[::1] whole        # scratch of `prove`: potentials in whole costs
@@ -125,8 +125,8 @@ cdef class Scaling:
     cdef int64_t volume, limited   # sum of |b|; of all limited capacities
     cdef bint has_endless          # an arc of negative cost is unlimited
     cdef int64_t since, often      # relabels since the last `update`, and their limit
-    cdef bint worn                 # a potential left its range
-    cdef int64_t fuel
+    cdef bint out_of_range         # a potential left its range
+    cdef int64_t until_poll
     cdef int64_t proof             # scans of `prove` per half-arc, before it must succeed
     cdef double deadline
     cdef int32_t cycle_arc         # arc of the unlimited cycle
@@ -138,8 +138,8 @@ cdef class Scaling:
         n, m = supply.shape[0], tail.shape[0]
         self.tail, self.head, self.capacity, self.cost, self.lower, self.before = tail, head, capacity, cost, lower, flow
         self.n, self.m = n, m
-        self.exc = _copy(supply)
-        self.pot = _copy(potential) if potential.shape[0] else _zeros(n, np.int64)
+        self.excess = _copy(supply)
+        self.potential = _copy(potential) if potential.shape[0] else _zeros(n, np.int64)
         self.first = _zeros(n + 1, np.int32)
         self.place = _empty(m, np.int32)
         self.at, self.ring, self.dist = _empty(n, np.int32), _empty(n, np.int32), _empty(n, np.int32)
@@ -149,10 +149,10 @@ cdef class Scaling:
         self.bucket[:] = -1
         self.kept_room = self.kept_pot = _zeros(0, np.int64)
         self.by = _zeros(0, np.int32)
-        self.fuel, self.proof, self.often = FS_FUEL, PROOF, n + n // 2 + 1
+        self.until_poll, self.proof, self.often = FS_FUEL, PROOF, n + n // 2 + 1
 
     cdef int poll(self) except -1 nogil:
-        self.fuel = FS_FUEL
+        self.until_poll = FS_FUEL
         with gil:
             fs_look()
             if self.deadline >= 0 and time.monotonic() >= self.deadline:
@@ -174,8 +174,8 @@ cdef class Scaling:
                     if lo > VOLUME_MAX or lowers_sum > VOLUME_MAX:
                         return C_RANGE
                     lowers_sum += lo
-                    self.exc[u] -= lo
-                    self.exc[v] += lo
+                    self.excess[u] -= lo
+                    self.excess[v] += lo
             if w >= POT_MAX or w <= -POT_MAX:
                 return C_RANGE
             self.top_cost = max(self.top_cost, w if w > 0 else -w)
@@ -191,7 +191,7 @@ cdef class Scaling:
             self.first[v] += 1
             self.halves += 2
         for v in range(self.n):
-            w = self.exc[v]
+            w = self.excess[v]
             if w > VOLUME_MAX or w < -VOLUME_MAX:
                 return C_RANGE
             self.volume += w if w > 0 else -w
@@ -241,14 +241,14 @@ cdef class Scaling:
             self.place[a] = h
             if loaded:
                 flow = max(min(self.before[a] - lo, cap), 0)
-                self.exc[u] -= flow
-                self.exc[v] += flow
+                self.excess[u] -= flow
+                self.excess[v] += flow
             self.to[h], self.mate[h], self.price[h], self.room[h], self.both[h] = v, k, w, cap - flow, cap
             self.to[k], self.mate[k], self.price[k], self.room[k], self.both[k] = u, h, -w, flow, cap
         for v in range(self.n):
-            if not -far < self.pot[v] < far:
+            if not -far < self.potential[v] < far:
                 return C_RANGE
-            self.pot[v] *= scale
+            self.potential[v] *= scale
         return C_OK
 
     cdef int endless(self) except -1 nogil:
@@ -312,8 +312,8 @@ cdef class Scaling:
     cdef inline int send(self, int32_t h, int32_t u, int32_t v, int64_t amount) except -1 nogil:
         self.room[h] -= amount
         self.room[self.mate[h]] += amount
-        self.exc[u] -= amount
-        self.exc[v] += amount
+        self.excess[u] -= amount
+        self.excess[v] += amount
         self.pushes += 1
         return 0
 
@@ -322,7 +322,7 @@ cdef class Scaling:
         cdef int32_t h, v
         cdef int64_t p
         cdef const int32_t[::1] first = self.first, to = self.to
-        cdef const int64_t[::1] price = self.price, pot = self.pot
+        cdef const int64_t[::1] price = self.price, pot = self.potential
         for v in range(self.n):
             p = pot[v]
             for h in range(first[v], first[v + 1]):
@@ -331,7 +331,7 @@ cdef class Scaling:
         return 0
 
     cdef int update(self, int bits) except -1 nogil:
-        """Lower potentials by eps = 2**bits times the distance to a node in want (global update); a half-arc has length 0 if admissible, else rc / eps + 1, rounded down.
+        """Lower potentials by eps = 2**bits times the distance to a node with a deficit (global update); a half-arc has length 0 if admissible, else rc / eps + 1, rounded down.
 
         The search ends when it has settled every excess; farther nodes fall as far as the last settled one.
         """
@@ -339,8 +339,8 @@ cdef class Scaling:
         cdef int64_t left = 0, rc, p, length
         cdef int32_t highest = 0
         cdef const int32_t[::1] first = self.first, to = self.to
-        cdef const int64_t[::1] price = self.price, room = self.room, both = self.both, exc = self.exc
-        cdef int64_t[::1] pot = self.pot
+        cdef const int64_t[::1] price = self.price, room = self.room, both = self.both, exc = self.excess
+        cdef int64_t[::1] pot = self.potential
         cdef int32_t[::1] dist = self.dist, bucket = self.bucket, after = self.after, ahead = self.ahead
         self.updates += 1
         self.since = 0
@@ -366,7 +366,7 @@ cdef class Scaling:
             if exc[v] > 0:
                 left -= 1
             p = pot[v]
-            self.fuel -= first[v + 1] - first[v]
+            self.until_poll -= first[v + 1] - first[v]
             self.scans += first[v + 1] - first[v]
             for h in range(first[v], first[v + 1]):
                 if both[h] > room[h]:   # the mate has residual capacity
@@ -402,15 +402,15 @@ cdef class Scaling:
             if pot[v] <= -POT_MAX:
                 return C_RANGE
             self.at[v] = first[v]
-        return C_LATE if self.fuel < 0 and self.poll() != C_OK else C_OK
+        return C_LATE if self.until_poll < 0 and self.poll() != C_OK else C_OK
 
     cdef bint reachable(self) except -1 nogil:
-        """True if a node in want can be reached from every excess; otherwise `listed` is 1 for the nodes from which none can be."""
+        """True if a node with a deficit can be reached from every excess; otherwise `listed` is 1 for the nodes from which none can be."""
         cdef int32_t v, h, i = 0, found = 0
         self.front = self.queued = 0        # the ring is scratch: `refine` fills it again after an update
         for v in range(self.n):
-            self.listed[v] = self.exc[v] >= 0
-            if self.exc[v] < 0:
+            self.listed[v] = self.excess[v] >= 0
+            if self.excess[v] < 0:
                 self.ring[found] = v
                 found += 1
         while i < found:
@@ -422,7 +422,7 @@ cdef class Scaling:
                     self.ring[found] = self.to[h]
                     found += 1
         for v in range(self.n):
-            if self.listed[v] and self.exc[v] > 0:
+            if self.listed[v] and self.excess[v] > 0:
                 return False
         for v in range(self.n):
             self.listed[v] = 0
@@ -435,38 +435,38 @@ cdef class Scaling:
         for v in range(self.n):
             self.listed[v] = 0
         for v in range(self.n):
-            if self.exc[v] > 0:
+            if self.excess[v] > 0:
                 self.enqueue(v)
         return 0
 
     cdef int32_t relabel(self, int32_t v, int64_t eps) except? -1 nogil:
         """Lower v's potential until its best half-arc has rc = -eps, and return that half-arc; -1 without any: then `update` comes next if v has an excess."""
         cdef int32_t h, best_half = -1
-        cdef int64_t best = NEVER, p = self.pot[v], rc
+        cdef int64_t best = NEVER, p = self.potential[v], rc
         for h in range(self.first[v], self.first[v + 1]):
             if self.room[h] > 0:
-                rc = self.price[h] + p - self.pot[self.to[h]]
+                rc = self.price[h] + p - self.potential[self.to[h]]
                 if rc < best:
                     best, best_half = rc, h
-        self.fuel -= self.first[v + 1] - self.first[v]
+        self.until_poll -= self.first[v + 1] - self.first[v]
         self.scans += self.first[v + 1] - self.first[v]
         self.relabels += 1
         if best_half < 0:
             best = self.top_cost << self.shift
-        self.since += self.often if best_half < 0 < self.exc[v] else 1
+        self.since += self.often if best_half < 0 < self.excess[v] else 1
         self.at[v] = self.first[v]
         if p - eps - best > -POT_MAX:
-            self.pot[v] = p - eps - best
+            self.potential[v] = p - eps - best
         else:
-            self.worn = True
+            self.out_of_range = True
         return best_half
 
     cdef inline bint barren(self, int32_t v) except -1 nogil:
         """True if v has no admissible half-arc."""
         cdef int32_t h
-        cdef int64_t p = self.pot[v]
+        cdef int64_t p = self.potential[v]
         for h in range(self.at[v], self.first[v + 1]):
-            if self.room[h] > 0 and self.price[h] + p - self.pot[self.to[h]] < 0:
+            if self.room[h] > 0 and self.price[h] + p - self.potential[self.to[h]] < 0:
                 self.at[v] = h
                 return False
         self.at[v] = self.first[v + 1]
@@ -476,7 +476,7 @@ cdef class Scaling:
         """Discharge v: push its excess along admissible half-arcs, relabelling as often as needed."""
         cdef int32_t h, w
         cdef int64_t amount
-        while self.exc[v] > 0:
+        while self.excess[v] > 0:
             if self.barren(v):
                 h = self.relabel(v, eps)
                 if h < 0 or self.since >= self.often:
@@ -484,13 +484,13 @@ cdef class Scaling:
             else:
                 h = self.at[v]
             w = self.to[h]
-            if self.exc[w] >= 0 and self.barren(w):
+            if self.excess[w] >= 0 and self.barren(w):
                 self.relabel(w, eps)
-                if self.price[h] + self.pot[v] - self.pot[w] >= 0:
+                if self.price[h] + self.potential[v] - self.potential[w] >= 0:
                     continue
-            amount = min(self.exc[v], self.room[h])
+            amount = min(self.excess[v], self.room[h])
             self.send(h, v, w, amount)
-            if self.exc[w] > 0:
+            if self.excess[w] > 0:
                 self.enqueue(w)
         return C_OK
 
@@ -512,20 +512,20 @@ cdef class Scaling:
                 return C_OK
             v = self.dequeue()
             self.discharge(v, eps)
-            if self.exc[v] > 0:
+            if self.excess[v] > 0:
                 self.enqueue(v)
-            if self.worn:
+            if self.out_of_range:
                 return C_RANGE
-            if self.fuel < 0 and self.poll() != C_OK:
+            if self.until_poll < 0 and self.poll() != C_OK:
                 return C_LATE
 
     # == the end ========================================================================================================
 
     cdef bint even(self) except -1 nogil:
-        """True if no node has an excess or is in want."""
+        """True if no node has an excess or a deficit."""
         cdef int32_t v
         for v in range(self.n):
-            if self.exc[v]:
+            if self.excess[v]:
                 return False
         return True
 
@@ -537,7 +537,7 @@ cdef class Scaling:
         self.proofs += 1
         self.front = self.queued = 0
         for v in range(self.n):
-            whole[v], self.listed[v] = self.pot[v] >> shift, 0
+            whole[v], self.listed[v] = self.potential[v] >> shift, 0
         for v in range(self.n):
             p = whole[v]
             for h in range(self.first[v], self.first[v + 1]):
@@ -547,11 +547,11 @@ cdef class Scaling:
         while self.queued:
             v = self.dequeue()
             budget -= self.first[v + 1] - self.first[v]
-            self.fuel -= self.first[v + 1] - self.first[v]
+            self.until_poll -= self.first[v + 1] - self.first[v]
             self.scans += self.first[v + 1] - self.first[v]
             if budget < 0:
                 return C_RANGE
-            if self.fuel < 0 and self.poll() != C_OK:
+            if self.until_poll < 0 and self.poll() != C_OK:
                 return C_LATE
             p = whole[v]
             for h in range(self.first[v], self.first[v + 1]):
@@ -561,14 +561,14 @@ cdef class Scaling:
                         whole[w] = q
                         self.enqueue(w)
         for v in range(self.n):
-            self.pot[v] = whole[v]
+            self.potential[v] = whole[v]
         return C_OK
 
     cdef int keep(self) except -1 nogil:
         """Copy the flow, which is whole, and its potentials."""
         cdef int64_t[::1] room, pot
         with gil:
-            room, pot = _copy(self.room), _copy(self.pot)
+            room, pot = _copy(self.room), _copy(self.potential)
         self.kept_room, self.kept_pot = room, pot
         return 0
 
@@ -610,7 +610,7 @@ cdef class Scaling:
         """Round the potentials down to whole costs."""
         cdef int32_t v
         for v in range(self.n):
-            self.pot[v] >>= self.shift
+            self.potential[v] >>= self.shift
         return C_OK
 
     # == the answer =======================================================================================================
@@ -635,7 +635,7 @@ cdef class Scaling:
         for v in range(self.n):
             for h in range(self.first[v], self.first[v + 1]):
                 if self.room[h] > 0:
-                    least = min(least, (self.price[h] >> self.shift) + self.pot[v] - self.pot[self.to[h]])
+                    least = min(least, (self.price[h] >> self.shift) + self.potential[v] - self.potential[self.to[h]])
         return -least
 
     cdef object cycle(self):
@@ -662,11 +662,11 @@ cdef class Scaling:
             status = self.run(epsilon, stop)
         answer = proof = gap = None
         if status == C_LATE and self.kept_room.shape[0]:
-            self.room, self.pot = self.kept_room, self.kept_pot
+            self.room, self.potential = self.kept_room, self.kept_pot
             self.lay_down()
         if status == C_OK or status == C_LATE and self.kept_room.shape[0]:
             left = self.worst()
-            answer, proof = self.flow(), self.pot.base
+            answer, proof = self.flow(), self.potential.base
             gap = self.gap(answer) if status == C_LATE else 0
         elif status == C_INFEASIBLE:
             answer = self.listed.base.view(bool)
@@ -682,7 +682,7 @@ cdef class Scaling:
         cdef int64_t rc, high = 0
         cdef uint64_t low = 0
         for a in range(self.m):
-            rc = self.cost[a] + self.pot[self.tail[a]] - self.pot[self.head[a]]
+            rc = self.cost[a] + self.potential[self.tail[a]] - self.potential[self.head[a]]
             if rc > 0:
                 fs_muladd(&high, &low, rc, flow[a] - (self.lower[a] if self.lower.shape[0] else 0))
             elif rc < 0:

@@ -20,46 +20,46 @@ cdef enum:             # how a step of a solve ends
 
 
 cdef class ShortestPaths(Residual):
-    cdef Label[::1] label          # label[2 v + side]
-    cdef int32_t[::1] order        # scratch: nodes settled, side 0 from the left, side 1 from the right; half-arcs of a path
+    cdef Label[::1] label                  # label[2 v + side]
+    cdef int32_t[::1] order                # scratch: nodes settled, side 0 from the left, side 1 from the right; half-arcs of a path
     cdef Heap heap[2]
     cdef int32_t hub
-    cdef int64_t hub_seen          # number of live nodes + 1 when the hub was last chosen
-    cdef bint eccentric            # the simplex chose the potentials: `centre` before `repair`
-    cdef int32_t path_length       # half-arcs of the path to a `goal` that `search` wrote to `order`
+    cdef int64_t hub_size                  # number of live nodes + 1 when the hub was last chosen
+    cdef bint off_centre                   # the simplex chose the potentials: `centre` before `repair`
+    cdef int32_t path_length               # half-arcs of the path to a `goal` that `search` wrote to `order`
     # -- work, counted in scanned half-arcs -------------------------------------------------------------------
-    cdef int64_t budget            # limit for one walk, and for a search from one end
-    cdef int64_t fuel              # left until the next check of the clock and signals
-    cdef int64_t stint             # between two checks: the start value of `fuel`
-    cdef int64_t allowance         # left until the solve stops with SPENT
-    cdef double deadline           # by time.monotonic; 0 without a limit
-    cdef object pending            # exception of a signal handler, to be raised once (I) holds
+    cdef int64_t budget                    # limit for one walk, and for a search from one end
+    cdef int64_t until_poll                # left until the next check of the clock and signals
+    cdef int64_t poll_interval             # between two checks: the start value of `until_poll`
+    cdef int64_t scans_left                # left until the solve stops with SPENT
+    cdef double deadline                   # by time.monotonic; 0 without a limit
+    cdef object pending_error              # exception of a signal handler, to be raised once (I) holds
 
     @cython.final
-    cdef inline int ways(self, int32_t v, int sign, int32_t *lo, int32_t *hi) noexcept nogil:
+    cdef inline int residual_range(self, int32_t v, int sign, int32_t *lo, int32_t *hi) noexcept nogil:
         """Write the range of v's half-arcs, from lo to before hi, by which flow can leave it (sign 1) or by whose mates flow can arrive (sign -1)."""
         if sign > 0:
             lo[0] = self.node[v].first
-            hi[0] = lo[0] + self.node[v].d[1]
+            hi[0] = lo[0] + self.node[v].region[1]
         else:
-            lo[0] = self.node[v].first + self.node[v].d[0]
-            hi[0] = self.node[v].first + self.node[v].d[2]
+            lo[0] = self.node[v].first + self.node[v].region[0]
+            hi[0] = self.node[v].first + self.node[v].region[2]
         return 0
 
     @cython.final
-    cdef inline bint ends(self, int32_t v, int sign) noexcept nogil:
+    cdef inline bint is_end(self, int32_t v, int sign) noexcept nogil:
         """True if a path from an excess (sign 1) or deficit (sign -1) may end at v."""
-        return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
+        return v == self.hub or (self.excess[v] < 0 if sign > 0 else self.excess[v] > 0)
 
     @cython.final
     cdef inline int spend(self, int counter, int64_t scans) except -1 nogil:
         """Count scanned half-arcs; any status but OK ends the solve."""
         self.count[counter] += scans
-        self.fuel -= scans
-        self.allowance -= scans
-        if self.fuel < 0:
+        self.until_poll -= scans
+        self.scans_left -= scans
+        if self.until_poll < 0:
             return self.poll()
-        return SPENT if self.allowance < 0 else OK
+        return SPENT if self.scans_left < 0 else OK
 
     @cython.final
     cdef inline int enter(self, int side, int32_t v, int64_t dist, int32_t parent) except -1 nogil:
@@ -84,5 +84,5 @@ cdef class ShortestPaths(Residual):
     cdef int trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil
     cdef int augment_search(self, int32_t s, int32_t meet, int sign, int32_t goal, int sides) except -1 nogil
     cdef int cancel_unsaturable(self) except -1 nogil
-    cdef int reach(self, int32_t s, int sign) except -1 nogil
+    cdef int mark_reachable(self, int32_t s, int sign) except -1 nogil
     cdef int centre(self) except -1 nogil

@@ -9,7 +9,7 @@ The paths end at deficits (from an excess), at excesses (from a deficit), or at 
 `search`                successive shortest paths: send one excess
 `cancel_unsaturable`    shortest cycles through the half-arcs that are too large to saturate
 `centre`                distances to the hub as potentials
-`reach`                 the nodes behind a cut, by breadth-first search
+`mark_reachable`                 the nodes behind a cut, by breadth-first search
 
 Keys are taken in ascending order, so the labels wait in a radix heap (`heap.pxd`).  A search settles k nodes and scans their h half-arcs in
 O(h + k log(n C)).
@@ -59,7 +59,7 @@ cdef class ShortestPaths(Residual):
         return Residual.arrays(self) + [self.label, self.order]
 
     cdef object write(self):
-        return Residual.write(self) | {"hub": self.hub, "hub_seen": self.hub_seen, "eccentric": int(self.eccentric), "budget": self.budget}
+        return Residual.write(self) | {"hub": self.hub, "hub_seen": self.hub_size, "eccentric": int(self.off_centre), "budget": self.budget}
 
     cdef object read(self, state):
         wrong = Residual.read(self, state)
@@ -68,19 +68,19 @@ cdef class ShortestPaths(Residual):
         if state["hub"] >= self.n:
             return "hub: no such node"
         self.label, self.order = np.zeros(2 * self.n, LABEL), np.zeros(self.n + 2, np.int32)
-        self.hub, self.hub_seen, self.eccentric, self.budget = state["hub"], state["hub_seen"], state["eccentric"], state["budget"]
+        self.hub, self.hub_size, self.off_centre, self.budget = state["hub"], state["hub_seen"], state["eccentric"], state["budget"]
         return None
 
     # == work ====================================================================================================
 
     cdef int poll(self) except -1 nogil:
         """Run pending signal handlers and check the clock; called every few milliseconds of work."""
-        self.fuel = self.stint
+        self.until_poll = self.poll_interval
         with gil:
             try:
                 fs_look()
             except BaseException as error:
-                self.pending = error    # raised after (I) is restored
+                self.pending_error = error    # raised after (I) is restored
                 return INTERRUPTED
             if self.deadline and self.late(time.monotonic()):
                 return LATE
@@ -98,33 +98,33 @@ cdef class ShortestPaths(Residual):
         cdef int32_t v, best = -1
         cdef int64_t size = self.live_nodes + 1
         cdef int64_t total = 0
-        if self.hub >= 0 and self.node[self.hub].d[3] < 0:
+        if self.hub >= 0 and self.node[self.hub].region[3] < 0:
             self.hub = -1
-            self.hub_seen = 0
-        if self.hub_seen and size < 2 * self.hub_seen and 2 * size > self.hub_seen:
+            self.hub_size = 0
+        if self.hub_size and size < 2 * self.hub_size and 2 * size > self.hub_size:
             return 0
-        self.hub_seen = size
+        self.hub_size = size
         for v in range(self.n):
-            if self.node[v].d[3] >= 0:
-                total += mag(self.sup[v])
-                if best < 0 or mag(self.sup[v]) > mag(self.sup[best]):
+            if self.node[v].region[3] >= 0:
+                total += mag(self.supply[v])
+                if best < 0 or mag(self.supply[v]) > mag(self.supply[best]):
                     best = v
-        self.hub = best if best >= 0 and 4 * mag(self.sup[best]) >= total and total else -1
+        self.hub = best if best >= 0 and 4 * mag(self.supply[best]) >= total and total else -1
         return 0
 
     cdef int64_t count_uneven(self) except -1 nogil:
         """Number of nodes with an excess or a deficit, without the hub."""
         cdef int32_t i
         cdef int64_t count = 0
-        for i in range(self.nactive):
-            count += self.exc[self.active[i]] != 0 and self.active[i] != self.hub
+        for i in range(self.active_count):
+            count += self.excess[self.active[i]] != 0 and self.active[i] != self.hub
         return count
 
     cdef bint uneven(self) except -1 nogil:
         """True if any node has an excess; a flow without one is optimal, by (I)."""
         cdef int32_t i
-        for i in range(self.nactive):
-            if self.exc[self.active[i]]:
+        for i in range(self.active_count):
+            if self.excess[self.active[i]]:
                 return True
         self.clear_active()
         return False
@@ -153,7 +153,7 @@ cdef class ShortestPaths(Residual):
         clear_heap(&self.heap[0])
         self.enter(0, s, 0, -1)
         if self.hub >= 0:
-            self.ways(self.hub, -sign, &lo, &hi)
+            self.residual_range(self.hub, -sign, &lo, &hi)
             enough += hi - lo
         while True:
             top[0] = least(&self.heap[0], &self.label[0])
@@ -165,9 +165,9 @@ cdef class ShortestPaths(Residual):
                 clear_heap(&self.heap[1])
                 if self.hub >= 0:
                     self.enter(1, self.hub, 0, -1)
-                for i in range(self.nactive):
+                for i in range(self.active_count):
                     v = self.active[i]
-                    if v != self.hub and self.ends(v, sign):
+                    if v != self.hub and self.is_end(v, sign):
                         self.enter(1, v, 0, -1)
                 continue
             side = 0 if sides == 1 or work[0] <= work[1] else 1
@@ -180,10 +180,10 @@ cdef class ShortestPaths(Residual):
                 self.order[n - 1 - settled[1]] = v
             settled[side] += 1
             way = sign if side == 0 else -sign
-            self.ways(v, way, &lo, &hi)
+            self.residual_range(v, way, &lo, &hi)
             for i in range(lo, hi):
                 w = self.half[i].head
-                rc = self.half[i].cost + self.pot[v] - self.pot[w]
+                rc = self.half[i].cost + self.potential[v] - self.potential[w]
                 if way < 0:
                     rc = -rc
                 if rc < 0 or rc + d >= length:     # rc < 0: the half-arc is in ``unsaturable``, and is handled there
@@ -193,16 +193,16 @@ cdef class ShortestPaths(Residual):
                 if goal >= 0:
                     if w == goal:
                         length, meet = rc, w
-                        self.label[2 * w].parent = self.half[i].code
+                        self.label[2 * w].parent = self.half[i].id
                         continue
                 elif sides == 2 and far.stamp == self.stamp:
                     if rc + far.dist < length:
                         length, meet = rc + far.dist, w
-                elif side == 0 and self.ends(w, sign):
+                elif side == 0 and self.is_end(w, sign):
                     length, meet = rc, w
-                    self.label[2 * w].parent = self.half[i].code
+                    self.label[2 * w].parent = self.half[i].id
                     continue
-                self.enter(side, w, rc, self.half[i].code)
+                self.enter(side, w, rc, self.half[i].id)
             work[side] += hi - lo + 1
             scanned += hi - lo + 1
             status = self.spend(SEARCH_SCANS, hi - lo + 1)
@@ -213,19 +213,19 @@ cdef class ShortestPaths(Residual):
             return INFEASIBLE
         radius = min(top[0], length)
         other = length - radius
-        self.ready(0, settled[0] + settled[1])
+        self.reserve_journal(0, settled[0] + settled[1])
         for i in range(settled[0]):
             v = self.order[i]
             if self.label[2 * v].dist < radius:
-                if not -2 * POT_MAX < self.pot[v] - sign * (radius - self.label[2 * v].dist) < 2 * POT_MAX:
+                if not -2 * POT_MAX < self.potential[v] - sign * (radius - self.label[2 * v].dist) < 2 * POT_MAX:
                     return self.put_back(i, 0, radius, other, sign)
-                self.set_pot(v, self.pot[v] - sign * (radius - self.label[2 * v].dist))
+                self.set_potential(v, self.potential[v] - sign * (radius - self.label[2 * v].dist))
         for i in range(settled[1]):
             v = self.order[n - 1 - i]
             if self.label[2 * v + 1].dist < other:
-                if not -2 * POT_MAX < self.pot[v] + sign * (other - self.label[2 * v + 1].dist) < 2 * POT_MAX:
+                if not -2 * POT_MAX < self.potential[v] + sign * (other - self.label[2 * v + 1].dist) < 2 * POT_MAX:
                     return self.put_back(settled[0], i, radius, other, sign)
-                self.set_pot(v, self.pot[v] + sign * (other - self.label[2 * v + 1].dist))
+                self.set_potential(v, self.potential[v] + sign * (other - self.label[2 * v + 1].dist))
         if meet < 0:
             return HANDOVER        # no end is nearer than the limit
         return self.augment_search(s, meet, sign, goal, sides)
@@ -236,11 +236,11 @@ cdef class ShortestPaths(Residual):
         for i in range(near):
             v = self.order[i]
             if self.label[2 * v].dist < radius:
-                self.set_pot(v, self.pot[v] + sign * (radius - self.label[2 * v].dist))
+                self.set_potential(v, self.potential[v] + sign * (radius - self.label[2 * v].dist))
         for i in range(far):
             v = self.order[<int32_t>self.order.shape[0] - 1 - i]
             if self.label[2 * v + 1].dist < other:
-                self.set_pot(v, self.pot[v] - sign * (other - self.label[2 * v + 1].dist))
+                self.set_potential(v, self.potential[v] - sign * (other - self.label[2 * v + 1].dist))
         return RANGE
 
     cdef int trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil:
@@ -264,19 +264,19 @@ cdef class ShortestPaths(Residual):
         """Augment along the path found; a path to a `goal` is only written to `order`, and `path_length` set."""
         cdef int32_t end = meet
         cdef int32_t length = self.trace(s, meet, sign, sides, &end), i
-        cdef int64_t amount = mag(self.exc[s])
+        cdef int64_t amount = mag(self.excess[s])
         if goal >= 0:
             self.path_length = length
             return OK
-        self.ready(length, 0)
+        self.reserve_journal(length, 0)
         if end != self.hub:
-            amount = min(amount, mag(self.exc[end]))
+            amount = min(amount, mag(self.excess[end]))
         for i in range(length):
-            amount = min(amount, self.res[self.order[i]])
+            amount = min(amount, self.residual[self.order[i]])
         for i in range(length):
-            self.move(self.order[i], amount)
-        self.book(s, -amount * sign)
-        self.book(end, amount * sign)
+            self.send(self.order[i], amount)
+        self.add_excess(s, -amount * sign)
+        self.add_excess(end, amount * sign)
         self.count[AUGMENTATIONS] += 1
         return OK
 
@@ -288,14 +288,14 @@ cdef class ShortestPaths(Residual):
         cdef int64_t amount
         cdef bint endless
         cdef int status
-        while self.nunsaturable:
-            h = self.unsaturable[self.nunsaturable - 1]
-            if self.pos[h] < 0 or self.pos[h ^ 1] < 0 or self.res[h] <= 0 or self.reduced(h) >= 0:
-                self.nunsaturable -= 1
+        while self.unsaturable_count:
+            h = self.unsaturable[self.unsaturable_count - 1]
+            if self.position[h] < 0 or self.position[h ^ 1] < 0 or self.residual[h] <= 0 or self.reduced(h) >= 0:
+                self.unsaturable_count -= 1
                 continue
-            if self.res[h] < BIG:
-                self.ready(1, 0)
-                self.push(h, self.res[h])
+            if self.residual[h] < BIG:
+                self.reserve_journal(1, 0)
+                self.push(h, self.residual[h])
                 continue
             self.path_length = 0
             if self.tail(h) != self.head(h):
@@ -307,16 +307,16 @@ cdef class ShortestPaths(Residual):
             self.order[self.path_length] = h
             amount, endless = CINF, True
             for i in range(self.path_length + 1):
-                amount = min(amount, self.res[self.order[i]])
+                amount = min(amount, self.residual[self.order[i]])
                 endless = endless and self.unlimited(self.order[i])
             if endless:
                 return UNBOUNDED
-            self.ready(self.path_length + 1, 0)
+            self.reserve_journal(self.path_length + 1, 0)
             for i in range(self.path_length + 1):
-                self.move(self.order[i], amount)
+                self.send(self.order[i], amount)
         return OK
 
-    cdef int reach(self, int32_t s, int sign) except -1 nogil:
+    cdef int mark_reachable(self, int32_t s, int sign) except -1 nogil:
         """Mark by BFS the nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1)."""
         cdef int32_t i, lo, hi, v, w, taken = 0, found = 1
         self.next_stamp()
@@ -325,7 +325,7 @@ cdef class ShortestPaths(Residual):
         while taken < found:
             v = self.order[taken]
             taken += 1
-            self.ways(v, sign, &lo, &hi)
+            self.residual_range(v, sign, &lo, &hi)
             for i in range(lo, hi):
                 w = self.half[i].head
                 if self.mark[w] != self.stamp:
@@ -339,7 +339,7 @@ cdef class ShortestPaths(Residual):
         cdef int32_t i, v, k
         cdef int64_t radius, before = self.count[SETTLED]
         cdef int status
-        self.eccentric = False
+        self.off_centre = False
         self.settle_hub()
         if self.hub < 0:
             return OK
@@ -351,10 +351,10 @@ cdef class ShortestPaths(Residual):
         if radius < POT_MAX // 4:
             for i in range(k):
                 v = self.order[i]
-                if not -2 * POT_MAX < self.pot[v] + (radius - self.label[2 * v].dist) < 2 * POT_MAX:
+                if not -2 * POT_MAX < self.potential[v] + (radius - self.label[2 * v].dist) < 2 * POT_MAX:
                     return OK
-            self.ready(0, k)
+            self.reserve_journal(0, k)
             for i in range(k):
                 v = self.order[i]
-                self.set_pot(v, self.pot[v] + (radius - self.label[2 * v].dist))
+                self.set_potential(v, self.potential[v] + (radius - self.label[2 * v].dist))
         return OK

@@ -28,7 +28,7 @@ The first tree
 Shortest paths to the nodes with a deficit make an in-forest, which is strongly feasible; excesses are sent along it as far as there is residual capacity.
 The rest of an excess gets an artificial arc v -> root of cost -p(v), the rest of a deficit an artificial arc root -> w of cost p(w).  No potential moves, so
 shortest paths remain shortest, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly all reduced costs are
-right from the start.  Then `loop` pivots, and `dearer` raises the price of all deficits, at first by a little, whenever few slots may enter, until no deficit is
+right from the start.  Then `loop` pivots, and `raise_price` raises the price of all deficits, at first by a little, whenever few slots may enter, until no deficit is
 left.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
 are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
@@ -191,7 +191,7 @@ cdef class Simplex(Basis):
     # -- by slot -------------------------------------------------------------------------------------------------
     cdef int32_t[::1] place        # by arc, once a basis has been changed: its slot, or ~v in the tree below v, or NOWHERE
     cdef bint placed
-    cdef int32_t[::1] altered      # arcs whose flow may have changed since `told`, possibly with repetitions, in altered[:naltered]
+    cdef int32_t[::1] altered      # arcs whose flow may have changed since `flows_taken`, possibly with repetitions, in altered[:naltered]
     cdef int32_t naltered          # -1: any may have
     # -- the scan of the part that a change reaches (`nearby`) ------------------------------------------------------
     cdef int32_t[::1] around       # the caller's node u has the arcs around[at[u] : at[u + 1]]: those in the basis, without loops
@@ -205,8 +205,8 @@ cdef class Simplex(Basis):
     cdef int32_t nsuspect
     cdef bint unsure               # slots with rc < 0 may be anywhere
     cdef bint watch                # scan the arcs of nodes whose potential changes
-    cdef int64_t purse             # number of arcs that may still be scanned so
-    cdef int64_t trust             # number of arcs for the next scan: doubled after a scan that was complete, else halved
+    cdef int64_t scan_budget       # number of arcs that may still be scanned so
+    cdef int64_t next_scan_budget  # number of arcs for the next scan: doubled after a scan that was complete, else halved
     cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is built
     cdef int32_t anchor            # a node of the largest part of the tree, as far as known: `shift` leaves that part unchanged
     cdef int32_t spare             # a dead slot, -1 without one; room[spare] is the next
@@ -232,7 +232,7 @@ cdef class Simplex(Basis):
     cdef bint yields               # a deficit is left and the caller is to complete its flow: that takes less time, and little has been done here
     # ------------------------------------------------------------------------------------------------------------
     cdef int32_t cycle_slot        # slot that closes the unlimited cycle
-    cdef int64_t worn              # pivots since the nodes were numbered
+    cdef int64_t pivots_since_numbering # pivots since the nodes were numbered
     cdef int64_t ordered           # potentials that had moved in this solve by then
     cdef int64_t pivots, degenerate, scanned, moved, sketched
     cdef int64_t unplaced          # part of the supplies that finds no residual capacity on the paths of the first tree
@@ -248,10 +248,10 @@ cdef class Simplex(Basis):
         self.n, self.m = n, m
         self.flow = _empty(m, INT64)
         self.before = flow
-        self.pot = _zeros(n + 1, INT64)
+        self.potential = _zeros(n + 1, INT64)
         if potential.shape[0]:
-            self.pot[:n] = potential
-        self.b = _copy(supply)
+            self.potential[:n] = potential
+        self.balance = _copy(supply)
         self.link = _empty(n + 1, LINK)
         self.slack = _empty(n + 1, SLACK)
         self.node = _empty(n + 1, NODE)
@@ -267,10 +267,10 @@ cdef class Simplex(Basis):
         self.cycle_slot = self.spare = self.naltered = -1
         self.altered = self.code[:0]
         self.unsure = True
-        self.trust = m // 4
+        self.next_scan_budget = m // 4
         self.anchor = n
         self.kept = kept
-        self.fuel, self.allowance = FS_LONG, -1
+        self.until_poll, self.allowance = FS_LONG, -1
         self.start = START_ANY
         self.bulk = CINF
 
@@ -290,8 +290,8 @@ cdef class Simplex(Basis):
                     if lo > VOLUME_MAX or limited > VOLUME_MAX:
                         return C_RANGE
                     limited += lo
-                    self.b[u] -= lo
-                    self.b[v] += lo
+                    self.balance[u] -= lo
+                    self.balance[v] += lo
             if cap < lo or lo < 0:
                 return C_RANGE
             self.flow[a] = lo
@@ -311,7 +311,7 @@ cdef class Simplex(Basis):
                 if w < 0:
                     self.negative = min(self.negative + (cap - lo), CINF)
         for u in range(self.n):
-            w = self.b[u]
+            w = self.balance[u]
             if w > VOLUME_MAX or w < -VOLUME_MAX:
                 return C_RANGE
             self.volume += w if w > 0 else -w
@@ -335,9 +335,9 @@ cdef class Simplex(Basis):
         cdef int64_t least = CINF, top = -CINF, far = 4 * (self.n + 1) * max(self.top_cost, 1)
         self.most = 2 * far
         for v in range(self.n):
-            least, top = min(least, self.pot[v]), max(top, self.pot[v])
+            least, top = min(least, self.potential[v]), max(top, self.potential[v])
         for v in range(self.n):
-            self.pot[v] = self.pot[v] - least if top - least <= far else 0
+            self.potential[v] = self.potential[v] - least if top - least <= far else 0
         return 0
 
     cdef int fill(self) except -1 nogil:
@@ -359,7 +359,7 @@ cdef class Simplex(Basis):
             if cap == lo:
                 continue
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
-            if not self.kept and ((self.kind[u] == 1 and cap >= self.b[u] > 0) or (not self.kind[v] & 1 and cap >= -self.b[v] > 0)):
+            if not self.kept and ((self.kind[u] == 1 and cap >= self.balance[u] > 0) or (not self.kind[v] & 1 and cap >= -self.balance[v] > 0)):
                 cap = self.wide
             rank = self.first[u]
             self.first[u] = rank + 1
@@ -382,13 +382,13 @@ cdef class Simplex(Basis):
                     self.swap(place)
                     flow = 0
                 self.load[place] = flow
-        for e in range(self.slots if loaded else 0):        # after the loop above, which needs `b` as the supply
+        for e in range(self.slots if loaded else 0):        # after the loop above, which needs `balance` as the supply
             flow = self.load[e] if self.code[e] & 1 == 0 else self.room[e]
             u, v = self.slot[e].tail, self.slot[e].head
             if self.code[e] & 1:
                 u, v = v, u
-            self.b[u] -= flow
-            self.b[v] += flow
+            self.balance[u] -= flow
+            self.balance[v] += flow
         while self.slots % 4:               # slots are priced by four; the padding has no ends
             self.slot[self.slots].tail = self.slot[self.slots].head = 0
             self.slot[self.slots].cost, self.code[self.slots] = 0, -1
@@ -399,13 +399,13 @@ cdef class Simplex(Basis):
 
     cdef inline bint passes(self, int32_t v, Ends end) noexcept nogil:
         """True if v has one arc in, one arc out, and no supply."""
-        return end.ins == 1 and end.outs == 1 and end.into != end.out and self.b[v] == 0
+        return end.ins == 1 and end.outs == 1 and end.into != end.out and self.balance[v] == 0
 
     cdef int join(self) except -1 nogil:
         """Take out pass-through nodes, after `survey`, by series and parallel reduction.
 
         Arc a is in slot a; ``entry[a]`` is -1 if the arc remains, i if it was joined to arc i in series, -2 - i in parallel.  The k-th arc joined is in ``code[k]``;
-        its ``room`` says, in series, if i was the narrower one, and in parallel the flow limit of i.  ``b`` is CINF for nodes taken out.
+        its ``room`` says, in series, if i was the narrower one, and in parallel the flow limit of i.  ``balance`` is CINF for nodes taken out.
         """
         cdef Ends *end = <Ends *>&self.node[0]
         cdef Slot *slot = &self.slot[0]
@@ -435,7 +435,7 @@ cdef class Simplex(Basis):
             u = v
             while self.passes(u, end[u]):
                 i, j = end[u].into, end[u].out
-                self.b[u] = CINF
+                self.balance[u] = CINF
                 u, w = slot[i].tail, slot[j].head
                 x = room[j]
                 room[j] = room[i] <= x
@@ -467,7 +467,7 @@ cdef class Simplex(Basis):
         """Undo the joins: compute flows of all arcs and potentials of all nodes."""
         cdef Slot *slot = &self.slot[0]
         cdef int64_t *flow = &self.flow[0]
-        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *pot = &self.potential[0]
         cdef int32_t k, i, j
         cdef int64_t x
         for k in range(self.joins - 1, -1, -1):
@@ -485,11 +485,11 @@ cdef class Simplex(Basis):
         return 0
 
     def joined(self):
-        """Reduce the network after JOINED; return the rest: ``entry``, slots, ``room``, ``b``, and where the caller writes flows and potentials for `parted`."""
+        """Reduce the network after JOINED; return the rest: ``entry``, slots, ``room``, ``balance``, and where the caller writes flows and potentials for `parted`."""
         self.entry = _empty(self.m, INT32)
         with nogil:
             self.join()
-        views = [self.entry, self.slot, self.room, self.b, self.flow, self.pot]
+        views = [self.entry, self.slot, self.room, self.balance, self.flow, self.potential]
         return [view.base for view in views]
 
     def parted(self):
@@ -571,7 +571,7 @@ cdef class Simplex(Basis):
         cdef int32_t v, sink = 0
         cdef int status
         for v in range(self.n):
-            if self.b[v] < self.b[sink]:
+            if self.balance[v] < self.balance[sink]:
                 sink = v
         status = coarse_flow(self, &self.sketched)
         with nogil:
@@ -596,7 +596,7 @@ cdef class Simplex(Basis):
             self.node[v].aim = -1
             self.dist[v] = CINF
             self.kind[v] = 0
-            if self.b[v] < 0:
+            if self.balance[v] < 0:
                 self.dist[v] = 0
                 self.kind[v] = 1        # the node is in the ring
                 ring[back] = v
@@ -615,8 +615,8 @@ cdef class Simplex(Basis):
             self.kind[v] = 0
             d = self.dist[v]
             work -= at[v + 1] - at[v] + 1
-            self.fuel -= at[v + 1] - at[v] + 1
-            if self.fuel < 0:
+            self.until_poll -= at[v + 1] - at[v] + 1
+            if self.until_poll < 0:
                 status = self.poll()
                 if status != C_OK:
                     return status
@@ -626,7 +626,7 @@ cdef class Simplex(Basis):
                 c = self.slot[e].cost
                 if u == v:
                     u, c = self.slot[e].head, -c
-                c = max(c + self.pot[u] - self.pot[v], 0) + 1 if not loaded or not self.load[e] else 0
+                c = max(c + self.potential[u] - self.potential[v], 0) + 1 if not loaded or not self.load[e] else 0
                 if d + c < self.dist[u]:
                     self.dist[u] = d + c
                     self.link[u].parent = v
@@ -646,7 +646,7 @@ cdef class Simplex(Basis):
         self.step = self.step // 10 + 1
         return C_OK
 
-    cdef bint dearer(self) except -1 nogil:
+    cdef bint raise_price(self) except -1 nogil:
         """Raise the price of all deficits; False if none is left, or no price will help."""
         cdef int64_t step = min(self.step, self.most - self.price)
         self.step += self.step // 2 + 1
@@ -726,7 +726,7 @@ cdef class Simplex(Basis):
         self.sources = self.jams = 0
         self.unplaced = 0
         for v in range(self.n):
-            excess[v] = self.b[v]
+            excess[v] = self.balance[v]
             self.sources += excess[v] > 0
         for i in range(self.n):
             v = order[i]
@@ -749,10 +749,10 @@ cdef class Simplex(Basis):
             v = order[i]
             e = self.node[v].aim
             if e >= 0:
-                self.pot[v] = self.pot[self.link[v].parent] - (self.slot[e].cost if self.slot[e].tail == v else -self.slot[e].cost)
+                self.potential[v] = self.potential[self.link[v].parent] - (self.slot[e].cost if self.slot[e].tail == v else -self.slot[e].cost)
         for i in range(root):
             v = order[i]
-            u, e, x = self.link[v].parent, self.node[v].aim, self.b[v]
+            u, e, x = self.link[v].parent, self.node[v].aim, self.balance[v]
             if e < 0:
                 self.hang(v, x)
                 continue
@@ -762,14 +762,14 @@ cdef class Simplex(Basis):
             if not upward:
                 up, down = down, up
             if -down <= x < up:
-                self.b[u] += x
+                self.balance[u] += x
                 self.slack[v].up, self.slack[v].down = up - x, down + x
                 self.node[v].code = self.code[e] if upward else self.code[e] ^ 1
                 self.kill(e)
                 continue
             x = up if x > 0 else -down
-            self.b[u] += x
-            self.hang(v, self.b[v] - x)
+            self.balance[u] += x
+            self.hang(v, self.balance[v] - x)
             if (x > 0) == upward:
                 self.swap(e)
             if loaded:
@@ -817,7 +817,7 @@ cdef class Simplex(Basis):
         for e in range(self.slots if self.load.shape[0] else 0):
             status = C_CHEAP
             while status == C_CHEAP and self.code[e] >= 0 and self.load[e]:
-                rc = self.slot[e].cost + self.pot[self.slot[e].tail] - self.pot[self.slot[e].head]
+                rc = self.slot[e].cost + self.potential[self.slot[e].tail] - self.potential[self.slot[e].head]
                 if rc > 0 or rc == 0 and 2 * self.load[e] < self.room[e]:
                     self.swap(e)
                     self.load[e] = self.room[e] - self.load[e]
@@ -826,8 +826,8 @@ cdef class Simplex(Basis):
                 if status == C_OK:
                     self.load[e] = 0        # the arc now in this slot is at a bound; `flow_so_far` may come next
                 if status == C_CHEAP:
-                    self.dearer()
-                elif status == C_OK and self.fuel <= 0:
+                    self.raise_price()
+                elif status == C_OK and self.until_poll <= 0:
                     status = self.poll()
                 if status != C_OK and status != C_CHEAP:
                     return status
@@ -854,24 +854,24 @@ cdef class Simplex(Basis):
                 break
         for v in range(root + 1):
             i = number[v]
-            pot[i], slack[i], node[i], name[i] = self.pot[v], self.slack[v], self.node[v], self.name[v]
+            pot[i], slack[i], node[i], name[i] = self.potential[v], self.slack[v], self.node[v], self.name[v]
             link[i].parent, link[i].depth = number[self.link[v].parent] if v < root else -1, self.link[v].depth
             node[i].last, node[i].prev, self.next[v] = number[self.node[v].last], number[self.node[v].prev], v + 1
         self.next[root] = 0
         for e in range(self.slots):
             self.slot[e].tail, self.slot[e].head = number[self.slot[e].tail], number[self.slot[e].head]
-        self.pot, self.link, self.slack, self.node, self.name, self.anchor = pot, link, slack, node, name, number[self.anchor]
-        self.worn = 0
+        self.potential, self.link, self.slack, self.node, self.name, self.anchor = pot, link, slack, node, name, number[self.anchor]
+        self.pivots_since_numbering = 0
         self.ordered = self.moved
         return self.find_nodes() if self.placed else 0
 
     cdef int poll(self) except -1 nogil:
         cdef double now
-        self.fuel = FS_LONG
+        self.until_poll = FS_LONG
         if self.allowance >= 0:
             if self.work() > self.allowance:
                 return C_SPENT
-            self.fuel = min(FS_LONG, (self.allowance - self.work()) // 16 + 64)
+            self.until_poll = min(FS_LONG, (self.allowance - self.work()) // 16 + 64)
         with gil:
             fs_look()
             now = time.monotonic() - self.begun
@@ -920,7 +920,7 @@ cdef class Simplex(Basis):
         """
         cdef Slot *slot = &self.slot[0]
         cdef Slot *four
-        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *pot = &self.potential[0]
         cdef int32_t *suspect = &self.suspect[0] if limit else NULL
         cdef int32_t at = 0, stop, e, i, enter, left, kept, many = self.nsuspect if limit else 0, enough = self.slots - self.slots // PATIENCE
         cdef bint rising = True
@@ -928,9 +928,9 @@ cdef class Simplex(Basis):
         cdef int status
         block = max(block * <int32_t>sqrt(<double>self.slots) // 4, 3) * 4
         while True:
-            if self.worn >= self.n and self.n >= RENUMBER_MIN or self.moved - self.ordered >= STRAY * self.slots and self.n >= STRAY_MIN:
+            if self.pivots_since_numbering >= self.n and self.n >= RENUMBER_MIN or self.moved - self.ordered >= STRAY * self.slots and self.n >= STRAY_MIN:
                 self.renumber()
-                pot = &self.pot[0]
+                pot = &self.potential[0]
             best = bar = kept = 0
             enter, left = -1, self.slots
             for i in range(many):
@@ -965,20 +965,20 @@ cdef class Simplex(Basis):
                             bar = best
                 left -= stop - at
                 self.scanned += stop - at
-                self.fuel -= stop - at
+                self.until_poll -= stop - at
                 at = stop
                 if enter < 0 and rising and left <= enough:
-                    rising = self.dearer()
+                    rising = self.raise_price()
                     if rising:
                         left = self.slots
             if enter < 0:
                 return C_OK
             status = self.pivot(enter, best, 0)
             if status == C_CHEAP:
-                self.dearer()
+                self.raise_price()
             elif status != C_OK:
                 return status
-            if self.fuel <= 0:
+            if self.until_poll <= 0:
                 status = self.poll()
                 if status != C_OK:
                     return status
@@ -1010,7 +1010,7 @@ cdef class Simplex(Basis):
             self.cycle_slot = e
             return C_CHEAP if apex == self.n else C_UNBOUNDED
         self.pivots += 1
-        self.worn += 1
+        self.pivots_since_numbering += 1
         if delta:
             u = self.slot[e].tail
             while u != apex:
@@ -1045,10 +1045,10 @@ cdef class Simplex(Basis):
         if code < 0:
             return self.kill(e)
         if self.slack[out].down == 0:
-            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, above, self.pot[above] - self.pot[out]
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, above, self.potential[above] - self.potential[out]
             self.room[e], self.code[e] = self.slack[out].up, code
         else:
-            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = above, out, self.pot[out] - self.pot[above]
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = above, out, self.potential[out] - self.potential[above]
             self.room[e], self.code[e] = self.slack[out].down, code ^ 1
         return self.note(e)
 
@@ -1068,7 +1068,7 @@ cdef class Simplex(Basis):
         if stay < 0:
             stay = top
         rise = 2 * (level - self.link[stay].depth)
-        if v != top or not (-DEPTH_MAX < self.link[self.n].depth - deeper - rise < DEPTH_MAX and -DRIFT_MAX < self.pot[self.n] - amount < DRIFT_MAX):
+        if v != top or not (-DEPTH_MAX < self.link[self.n].depth - deeper - rise < DEPTH_MAX and -DRIFT_MAX < self.potential[self.n] - amount < DRIFT_MAX):
             return self.move(top, end, level, deeper, amount)
         if stay != out:
             v = out
@@ -1088,7 +1088,7 @@ cdef class Simplex(Basis):
         cdef int64_t moved = 1
         cdef int32_t *next_ = &self.next[0]
         cdef Link *link = &self.link[0]
-        cdef int64_t *pot = &self.pot[0]
+        cdef int64_t *pot = &self.potential[0]
         while True:
             above = link[v].depth < level       # added, not branched on: a stem cannot be predicted
             level -= above
@@ -1102,7 +1102,7 @@ cdef class Simplex(Basis):
         if 2 * moved > self.n:
             self.anchor = begin
         self.moved += moved
-        self.fuel -= moved
+        self.until_poll -= moved
         return self.inspect(begin, end, amount) if self.watch and amount else 0
 
     cdef int regraft(self, int32_t out, int32_t near, int32_t far, int64_t up, int64_t down, int32_t code) except -1 nogil:
@@ -1162,12 +1162,12 @@ cdef class Simplex(Basis):
         cdef int32_t v
         cdef int status = C_OK
         for v in range(self.n):
-            self.pot[v] -= self.pot[self.n]
+            self.potential[v] -= self.potential[self.n]
             if self.node[v].code >= 0:
                 self.write(self.node[v].code >> 1, self.slack[v].up if self.node[v].code & 1 else self.slack[v].down)
             elif self.slack[v].up < HUGE:
                 status = C_INFEASIBLE
-        self.pot[self.n] = 0
+        self.potential[self.n] = 0
         return status
 
     cdef int run(self) except -1 nogil:
@@ -1277,7 +1277,7 @@ cdef class Simplex(Basis):
                 self.doubt(e)
         else:
             u = self.link[v].parent
-            self.shift(v, v, self.pot[u] - self.pot[v] + (cost if self.node[v].code & 1 else -cost))
+            self.shift(v, v, self.potential[u] - self.potential[v] + (cost if self.node[v].code & 1 else -cost))
         return 0
 
     cdef int widen(self, int32_t a, int64_t capacity) except -1 nogil:
@@ -1324,7 +1324,7 @@ cdef class Simplex(Basis):
         for e in range(self.slots):
             if self.code[e] >= 0:
                 self.place[self.code[e] >> 1] = e
-        self.placed, self.trust = True, max(self.trust, 64)
+        self.placed, self.next_scan_budget = True, max(self.next_scan_budget, 64)
         self.find_nodes()
         return self.find_arcs()
 
@@ -1381,7 +1381,7 @@ cdef class Simplex(Basis):
         cdef bint lowers = self.lower.shape[0] > 0
         if not self.placed:
             self.find_all()
-        self.nsuspect, self.unsure, self.watch, self.purse, self.nowing = 0, False, True, self.trust, 0
+        self.nsuspect, self.unsure, self.watch, self.scan_budget, self.nowing = 0, False, True, self.next_scan_budget, 0
         self.next_look()
         if not late and self.scattered(arcs, cost):
             return False
@@ -1416,7 +1416,7 @@ cdef class Simplex(Basis):
             self.feed(self.ours[nodes[i]], added[i])
         self.drain()
         for v in range(self.n + 1):
-            least, top = min(least, self.pot[v]), max(top, self.pot[v])
+            least, top = min(least, self.potential[v]), max(top, self.potential[v])
         far = 4 * (self.n + 1) * max(self.top_cost, 1)
         self.price = min(self.price, far) if late else 0
         self.most = self.price + 2 * far
@@ -1433,13 +1433,13 @@ cdef class Simplex(Basis):
             v = ~e
             if e < 0 and e != NOWHERE:
                 u = self.link[v].parent
-                count += self.pot[u] - self.pot[v] != (-cost[i] if self.node[v].code & 1 else cost[i])
+                count += self.potential[u] - self.potential[v] != (-cost[i] if self.node[v].code & 1 else cost[i])
         return count > self.n // SCATTER + SCATTER
 
     # -- the part that a change reaches -----------------------------------------------------------------------------
 
     cdef inline int64_t reduced(self, int32_t e) except? -1 nogil:
-        return self.slot[e].cost + self.pot[self.slot[e].tail] - self.pot[self.slot[e].head]
+        return self.slot[e].cost + self.potential[self.slot[e].tail] - self.potential[self.slot[e].head]
 
     cdef int doubt(self, int32_t e) except -1 nogil:
         if self.nsuspect < SUSPECTS:
@@ -1451,10 +1451,10 @@ cdef class Simplex(Basis):
 
     cdef bint pay(self, int64_t arcs) except -1 nogil:
         """Count a scan of arcs; False if it exceeds the purse."""
-        self.purse -= arcs + 1
+        self.scan_budget -= arcs + 1
         self.scanned += arcs
-        self.fuel -= arcs
-        return self.purse >= 0
+        self.until_poll -= arcs
+        return self.scan_budget >= 0
 
     cdef int inspect(self, int32_t begin, int32_t end, int64_t amount) except -1 nogil:
         """Find the slots that may enter after the potentials from one node to another in preorder have changed."""
@@ -1627,7 +1627,7 @@ cdef class Simplex(Basis):
         # arrays that only the start needs
         if not self.load.shape[0]:
             self.load = _zeros(0, INT64)
-        self.capacity = self.cost = self.before = self.b = self.dist = _zeros(0, INT64)
+        self.capacity = self.cost = self.before = self.balance = self.dist = _zeros(0, INT64)
         self.tail = self.head = self.first = self.entry = _zeros(0, INT32)
         self.kind = _zeros(0, np.uint8)
         return answer
@@ -1655,7 +1655,7 @@ cdef class Simplex(Basis):
         """Go on from a basis that was optimal before it changed: first with the part that the change reaches, then with all of it if needed."""
         cdef int status = self.nearby()
         self.watch = False
-        self.trust = max(self.trust // 2, 64) if self.unsure else min(2 * self.trust, self.slots // 2 + 64)
+        self.next_scan_budget = max(self.next_scan_budget // 2, 64) if self.unsure else min(2 * self.next_scan_budget, self.slots // 2 + 64)
         if status != C_OK:
             return status
         return self.go_on(True) if self.unsure else self.finish()
@@ -1702,7 +1702,7 @@ cdef class Simplex(Basis):
         for e in range(self.slots):
             if self.code[e] < 0:
                 continue
-            rc = self.slot[e].cost + self.pot[self.slot[e].tail] - self.pot[self.slot[e].head]
+            rc = self.slot[e].cost + self.potential[self.slot[e].tail] - self.potential[self.slot[e].head]
             if not rc:
                 continue
             if room.shape[0]:
@@ -1762,7 +1762,7 @@ cdef class Simplex(Basis):
             proof = _empty(self.n, INT64)
             potential = proof
             for v in range(self.n):
-                potential[self.name[v]] = self.pot[v]
+                potential[self.name[v]] = self.potential[v]
         elif status == C_INFEASIBLE:
             answer = self.cut()
         elif status == C_UNBOUNDED:
@@ -1772,7 +1772,7 @@ cdef class Simplex(Basis):
 
     cdef list arrays(self):
         """Arrays that a solved basis still needs."""
-        views = [self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
+        views = [self.flow, self.lower, self.potential, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
         if self.placed:
             views += [self.place, self.ours, self.altered, self.around, self.at, self.seen, self.owing, self.owed, self.suspect]
         return [view.base for view in views]
@@ -1781,12 +1781,12 @@ cdef class Simplex(Basis):
         """Memory of all arrays, in bytes."""
         return sum([array.nbytes for array in self.arrays()])
 
-    def told(self):
+    def flows_taken(self):
         """Note that the caller has read all flows; `changes` starts again from here."""
         self.naltered = 0
 
     def changes(self):
-        """Arcs whose flow may differ from that at the last `told`, some of them twice; None if any may."""
+        """Arcs whose flow may differ from that at the last `flows_taken`, some of them twice; None if any may."""
         return None if self.naltered < 0 else self.altered.base[:self.naltered]
 
     def reusable(self):
@@ -1801,7 +1801,7 @@ cdef class Simplex(Basis):
         """Prepare a basis for reuse that was not made for it, with the present capacities by arc."""
         if self.whole:
             self.find_all()
-            self.told()
+            self.flows_taken()
             self.capacity = capacity
             self.keep()
             self.finish()
@@ -1839,16 +1839,16 @@ cdef class Simplex(Basis):
                 k += 1
                 a = tree[v] >> 1
                 room[a] = self.slack[v].up + self.slack[v].down
-                cost[a] = self.pot[parent[v]] - self.pot[v] if tree[v] & 1 == 0 else self.pot[v] - self.pot[parent[v]]
+                cost[a] = self.potential[parent[v]] - self.potential[v] if tree[v] & 1 == 0 else self.potential[v] - self.potential[parent[v]]
         cdef int32_t[::1] spare = np.empty(k, INT32)
         for e in range(k):
             spare[e], chain = chain, <int32_t>self.room[chain]
         return {
             "basis_name": np.array(self.name[:n]), "basis_parent": parent.base, "basis_next": np.array(self.next), "basis_tree": tree.base,
-            "basis_slot": np.array(self.code[:self.slots]), "basis_spare": spare.base, "basis_potential": np.array(self.pot[:n]),
+            "basis_slot": np.array(self.code[:self.slots]), "basis_spare": spare.base, "basis_potential": np.array(self.potential[:n]),
             "basis_flow": np.array(self.flow), "basis_room": room.base, "basis_cost": cost.base,
-            "basis_anchor": self.anchor, "basis_depth": self.link[n].depth, "basis_worn": self.worn, "basis_trust": self.trust, "basis_volume": self.volume,
-            "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
+            "basis_anchor": self.anchor, "basis_depth": self.link[n].depth, "basis_worn": self.pivots_since_numbering, "basis_trust": self.next_scan_budget,
+            "basis_volume": self.volume, "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
 
     cdef object adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
         """Load the state that `dump` gave (see `restored`) into an empty basis; return None, or a text that names the fault.
@@ -1887,8 +1887,8 @@ cdef class Simplex(Basis):
             if not -DRIFT_MAX < pot[v] < DRIFT_MAX:
                 return f"basis_potential[{v}]: {pot[v]} is out of range"
         self.link, self.slack, self.node = np.zeros(n + 1, LINK), np.zeros(n + 1, SLACK), np.zeros(n + 1, NODE)
-        self.next, self.pot = np.array(next_), np.zeros(n + 1, INT64)
-        self.pot[:n] = pot
+        self.next, self.potential = np.array(next_), np.zeros(n + 1, INT64)
+        self.potential[:n] = pot
         self.link[n].parent, self.link[n].depth, self.node[n].code = -1, state["basis_depth"], -1
         self.slack[n].up = self.slack[n].down = CINF
         path[0], i, u = n, 0, n
@@ -2011,7 +2011,7 @@ cdef class Simplex(Basis):
             return "basis_volume, basis_negative: less than there is"
         if self.total >= HUGE - self.volume:
             return "basis_room: too much in all"
-        self.m, self.top_cost, self.worn, self.trust = m, top, state["basis_worn"], state["basis_trust"]
+        self.m, self.top_cost, self.pivots_since_numbering, self.next_scan_budget = m, top, state["basis_worn"], state["basis_trust"]
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)
         return None

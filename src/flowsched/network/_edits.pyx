@@ -195,7 +195,7 @@ cdef class NetworkEdits:
 
     def flow(self, arcs):
         """Return the flow on arcs."""
-        return self._network._core.flow(arcs)
+        return self._network._core.flows(arcs)
 
     def sizes(self):
         """Return the numbers of nodes and arcs."""

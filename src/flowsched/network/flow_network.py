@@ -268,9 +268,9 @@ class FlowNetwork:
         left = -1.0 if time_limit is None else max(time_limit - (perf_counter() - start), 0.0)
         labels: dict[int, Hashable] = {node: name for name, node in self._names.items()}
         if self._slack is None or self._slack.node < 0:
-            return explained(error, nodes, core.supply(nodes), arcs, columns, labels, left)
+            return explained(error, nodes, core.supplies(nodes), arcs, columns, labels, left)
         labels[self._slack.node] = "the unshipped"
-        error = explained(error, nodes, core.supply(nodes), arcs, columns, labels, left)
+        error = explained(error, nodes, core.supplies(nodes), arcs, columns, labels, left)
         error.cut[self._slack.node] = False
         message = error.args[0].replace("the supplies", "the lower bounds")
         return InfeasibleError(message, error.cut, error.shortfall, self._slack.without(error.arcs))
@@ -442,11 +442,11 @@ class FlowNetwork:
 
     def flow(self, arcs: ArrayLike | None = None) -> Int64Array:
         """Flow of arcs in the last solution, lower bound included; 0 before the first and for arcs added since."""
-        return self._core.flow(self._arc_ids(arcs))
+        return self._core.flows(self._arc_ids(arcs))
 
     def potential(self, nodes: ArrayLike | None = None) -> Int64Array:
         """Potentials of nodes in the last solution."""
-        return self._core.potential(self._node_ids(nodes))
+        return self._core.potentials(self._node_ids(nodes))
 
     def reduced_cost(self, arcs: ArrayLike | None = None) -> Int64Array:
         """``cost + potential[tail] - potential[head]`` of arcs, with the present costs and the last solution's potentials."""
@@ -464,7 +464,7 @@ class FlowNetwork:
 
     def supply(self, nodes: ArrayLike | None = None) -> Int64Array:
         """Supplies of nodes (all, in the order of `nodes()`, by default)."""
-        return self._core.supply(self._node_ids(nodes))
+        return self._core.supplies(self._node_ids(nodes))
 
     def tail(self, arcs: ArrayLike | None = None) -> Int64Array:
         """Tails of arcs (all, in the order of `arcs()`, by default; so for all that follow)."""
@@ -513,7 +513,7 @@ class FlowNetwork:
         """
         core = self._core  # with the hidden node and arcs of partial solves
         arcs, nodes = core.arc_ids(), core.node_ids()
-        result = FlowResult(core.flow(arcs), core.cost_of_flow(), core.potential(nodes), {})
+        result = FlowResult(core.flows(arcs), core.cost_of_flow(), core.potentials(nodes), {})
         certify(**_problem(core, nodes, arcs).arguments(), result=result)
 
     def cost_range(self, arcs: ArrayLike | None = None) -> tuple[Int64Array, Int64Array]:
@@ -584,4 +584,4 @@ def _problem(core: _cs.Network, nodes: Int64Array, arcs: Int64Array) -> FlowProb
     tail, head, capacity, cost, lower = (
         core.arc_data(arcs, what) for what in (_cs.TAIL, _cs.HEAD, _cs.CAPACITY, _cs.COST, _cs.LOWER)
     )
-    return FlowProblem(dense[tail], dense[head], capacity, cost, core.supply(nodes), lower)
+    return FlowProblem(dense[tail], dense[head], capacity, cost, core.supplies(nodes), lower)

@@ -272,7 +272,7 @@ class Slack:
             self._price = price
         if len(changed):
             changed.sort()
-            self._set(changed, core.supply(changed))
+            self._set(changed, core.supplies(changed))
         core.set_supply(np.array([self.node]), np.array([-self._total]))
         self._stale.clear()
         self._whole = True
@@ -340,7 +340,7 @@ class Slack:
             self._unshipped[owners] = 0
             for way, sign in ((0, 1), (1, -1)):
                 arcs = self._arcs[owners, way]
-                self._unshipped[owners[arcs >= 0]] += sign * self._core.flow(arcs[arcs >= 0])
+                self._unshipped[owners[arcs >= 0]] += sign * self._core.flows(arcs[arcs >= 0])
         kept = sum(self._unshipped[self._unshipped > 0].tolist())
         count = len(self._unshipped) - (self.node == len(self._unshipped) - 1)
         return cost - self._price * kept, changed[~hidden], self._unshipped[:count].copy()
