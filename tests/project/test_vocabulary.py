@@ -28,7 +28,6 @@ TERMS = {
 """Expressions of no standard English, and their replacements."""
 
 ALLOWED = {
-    "_cs.pyx": 1,
     "boundary": 3,
     "builder": 1,
     "cli": 2,
@@ -36,7 +35,7 @@ ALLOWED = {
     "fgm": 1,
     "hrm": 6,
     "journal": 9,
-    "kernels": 4,
+    "kernels": 1,
     "network": 1,
     "run": 2,
     "scheduler.py": 1,

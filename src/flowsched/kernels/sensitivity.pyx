@@ -19,7 +19,7 @@ from flowsched.kernels.heap cimport FAR, Heap, Label, clear_heap, insert, least,
 
 import numpy as np
 
-from flowsched.kernels.search import LABEL
+from flowsched.kernels.search import LABEL as _LABEL
 
 
 @cython.auto_pickle(False)
@@ -39,7 +39,7 @@ cdef class Search:
     def __init__(self, const int32_t[::1] first, const int32_t[::1] half, const int32_t[::1] head, const int64_t[::1] reduced):
         cdef Py_ssize_t n = first.shape[0] - 1
         self.first, self.half, self.head, self.reduced = first, half, head, reduced
-        self.label, self.now = _zeros(n, LABEL), 0
+        self.label, self.now = _zeros(n, _LABEL), 0
         self.fuel = FS_FUEL
 
     cdef int64_t between(self, int32_t start, int32_t goal, int32_t arc) except -1 nogil:
