@@ -168,16 +168,9 @@ class ResourceUnit:
 
 
 def choose(gpu_jobs: float) -> How:
-    """The source's rule of thumb.
+    """Return the method that the source's rule of thumb names for the part of the jobs that use a GPU, 0 to 1.
 
-    Parameters
-    ----------
-    gpu_jobs : float
-        The part of the jobs that use a GPU, 0 to 1.
-
-    Returns
-    -------
-    "shared" up to a fifth (mostly CPU jobs), "even" for GPU jobs only, else "bound"
+    That is "shared" up to a fifth (mostly CPU jobs), "even" for GPU jobs only, else "bound".
     """
     if not 0 <= number("gpu_jobs", gpu_jobs) <= 1:
         raise InputError(f"gpu_jobs: a number from 0 to 1 expected, got {gpu_jobs!r}")

@@ -35,19 +35,9 @@ def default_folder() -> Path:
 class Custody:
     """The records of one agent.
 
-    Parameters
-    ----------
-    base : path
-        Of the folders of all agents.
-    key : str, optional
-        Of an agent of which there must be one only.
-
-    Raises
-    ------
-    InputError
-        An agent of that key is at work, or others may write into the folder.
-    TimeLimitError
-        The remains of an agent do not end.
+    `base` is the folder of the folders of all agents; `key` is that of an agent of which there must be one only.  Raise
+    InputError if an agent of that key is at work, or others may write into the folder, and TimeLimitError if the
+    remains of an agent do not end.
     """
 
     def __init__(self, base: Path, key: str | None = None) -> None:

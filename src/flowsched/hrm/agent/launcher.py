@@ -37,15 +37,7 @@ class _Started:
 class Launcher:
     """Starts, pauses and ends the processes of containers.
 
-    Parameters
-    ----------
-    units : sequence of ResourceUnit
-        Their control groups are made, if there are any.
-    cgroups : Cgroups, optional
-    base : path
-        The folder of all agents' records, see `Custody`.
-    key : str, optional
-        Of an agent of which there must be one only.
+    The control groups of the units are made, if there are any.  `base` and `key` are those of `Custody`.
     """
 
     def __init__(self, units: Sequence[ResourceUnit], cgroups: Cgroups | None, base: Path, key: str | None) -> None:

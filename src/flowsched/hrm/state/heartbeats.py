@@ -36,17 +36,9 @@ from flowsched.hrm.state.unit_rows import OvertakenError, UnitRows, container_of
 
 
 class HeartbeatCounters:
-    """Counters of heartbeats in one table: some written by this process, all watched.
+    """Counters of heartbeats in one table: some written by this process, all watched, by this process's own time.
 
-    Parameters
-    ----------
-    store : Store
-    key : Column
-        The key of SC or MS.
-    ttl : float
-        Seconds.
-    monotonic : callable
-        This process's own time.
+    `key` is the key of SC or MS.
     """
 
     def __init__(self, store: Store, key: sa.Column[str], ttl: float, monotonic: Clock) -> None:
@@ -101,10 +93,7 @@ class SchedulerHeartbeats:
     def hear(self, name: str) -> list[str]:
         """Take a heartbeat; return the tasks that were granted to the scheduler and that it has not launched.
 
-        Raises
-        ------
-        UnknownIdError, ExpiredError
-            It never was, or no longer is, one of the schedulers.
+        Raise UnknownIdError or ExpiredError if it never was, or no longer is, one of the schedulers.
         """
         rows = self.store.look(_BEAT, name=name_of("scheduler", name))
         self._check(name, rows[0].alive if rows else None)
