@@ -43,24 +43,9 @@ Ints = NDArray[np.int64]
 class StageEngine:
     """Decides as the engine of a scheduler does, but by stages.
 
-    Parameters
-    ----------
-    scheduler : Plans
-        Fresh.  Its cluster's fit rule is this engine's from now on.  One that is `Adoptable` is adopted, and its policy
-        gets a `StageCost` if that has a weight.
-    settings : Settings
-    estimator : DemandEstimator
-    journal : Journal, optional
-        Journal that will record the calls.
-
-    Attributes
-    ----------
-    scheduler : Plans
-    inner : FlowEngine
-        The scheduler's engine.
-    rule : StageRule
-        The cluster's fit rule, which has the forecast and the learner; another object after `replace_state`.
-    adapter : StageAdapter
+    The scheduler is fresh, and its cluster's fit rule is this engine's from now on.  One that is `Adoptable` is
+    adopted, and its policy gets a `StageCost` if that has a weight.  `inner` is the scheduler's engine; `rule` is the
+    cluster's fit rule, another object after `replace_state`.  A `journal` will record the calls.
     """
 
     def __init__(
@@ -267,12 +252,7 @@ class StageEngine:
 
 
 class Evictions:
-    """Adds evictions to rounds, and carries them out.
-
-    Parameters
-    ----------
-    rule : StageRule
-    """
+    """Adds evictions to rounds, and carries them out."""
 
     def __init__(self, rule: StageRule) -> None:
         self._forecast, self._learner = rule.forecast, rule.learner

@@ -67,12 +67,7 @@ class _Kept(StageKnowledge, Protocol):
 
 
 class StageAdapter:
-    """The `Adapter` of FGM; see `flowsched.journal.engine`.
-
-    Parameters
-    ----------
-    engine : StageEngine
-    """
+    """The `Adapter` of FGM; see `flowsched.journal.engine`."""
 
     name = "FineGrained"
     extras = EXTRAS
@@ -134,13 +129,7 @@ class StageAdapter:
 
 
 def audit(rule: Any, cluster: Cluster) -> None:
-    """Refuse a rule that contradicts itself or the cluster.
-
-    Raises
-    ------
-    InputError
-        Names the contradiction.
-    """
+    """Refuse a rule that contradicts itself or the cluster; the InputError names the contradiction."""
     _must(type(rule) is StageRule, "a StageRule expected")
     forecast, learner = rule.forecast, rule.learner
     owners = rule._cluster, forecast.cluster, forecast.catalog._cluster, learner._cluster

@@ -47,12 +47,7 @@ class Settings:
         idle: float,
         weight: float,
     ) -> Settings:
-        """Return settings for a cluster of these resources.
-
-        Raises
-        ------
-        InputError
-        """
+        """Return settings for a cluster of these resources, or raise InputError."""
         number("FineGrained: contention", contention, 0)
         if compressible is None:
             compressible = {name: 0.1 for name in _SQUEEZED if name in resources.names}
@@ -95,10 +90,7 @@ class Settings:
 def arguments(words: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `FineGrained` that were described.
 
-    Raises
-    ------
-    UnknownIdError
-        The estimator is of a class of the caller's own.
+    Raise UnknownIdError if the estimator is of a class of the caller's own.
     """
     ours = {describe(thing)["is"]: type(thing) for thing in (Adjustment(), DemandEstimator())}
     known = {name: rebuild(value, ours) for name, value in words.items() if name != "is"}

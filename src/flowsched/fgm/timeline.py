@@ -162,19 +162,9 @@ def _limits(limit: ArrayLike, resources: int) -> Floats:
 class Classes:
     """Stages of many classes as arrays of the kernel.
 
-    Parameters
-    ----------
-    stages : sequence of Stages
-    resources : int
-
-    Attributes
-    ----------
-    at, until, order, want : ndarray
-        As in the kernel's ``fits``; `want` in micro-units, rounded up, nothing in a stage of no length.
-    seconds, progress : ndarray of float64
-        Lengths of the stages, and progress at their ends.
-    duration : ndarray of float64
-        By class.
+    `at`, `until`, `order` and `want` are as in the kernel's ``fits``; `want` in micro-units, rounded up, nothing in a
+    stage of no length.  `seconds` and `progress` are the lengths of the stages, and the progress at their ends;
+    `duration` is by class.
     """
 
     def __init__(self, stages: Sequence[Stages], resources: int) -> None:
