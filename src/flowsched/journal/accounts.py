@@ -57,13 +57,7 @@ def keepers(policy: Policy) -> dict[str, Any]:
 
 
 def accounts(policy: Policy) -> Iterator[Account]:
-    """Yield the accounts of a policy's providers.
-
-    Raises
-    ------
-    InputError
-        One holds something that cannot be written down.
-    """
+    """Yield the accounts of a policy's providers; raise InputError if one has something that cannot be written down."""
     for where, provider in keepers(policy).items():
         described = describe(provider)
         settings = set(described) if isinstance(described, dict) else set()
@@ -78,10 +72,7 @@ def accounts(policy: Policy) -> Iterator[Account]:
 def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], None]:
     """Check accounts by place, each with its provider's description; return a function that books them all at once.
 
-    Raises
-    ------
-    InputError
-        An account is nonsense, or the policy has no such provider.
+    Raise InputError if an account is nonsense, or the policy has no such provider.
     """
     known = keepers(policy)
     inventory: list[tuple[Any, dict[str, Any]]] = []

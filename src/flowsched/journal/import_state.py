@@ -55,22 +55,9 @@ def load(
 ) -> None:
     """Give an engine the state of the lines; at the end all of it, or else nothing has changed.
 
-    Parameters
-    ----------
-    engine : Engine
-        As new, made as the first line says.
-    source : iterable of bytes
-        The output of `lines`.
-    policy : Policy, optional
-        The policy from now on; its providers get the accounts, so they must be those that kept them.  By default the
-        described one, with parts of the engine's.
-    path, offset
-        For error messages.
-
-    Raises
-    ------
-    JournalError
-        Its class names the kind of fault, and its message the line.
+    The engine is as new, made as the first line says.  The providers of `policy` get the accounts, so they must be
+    those that kept them; by default the policy is the described one, with parts of the engine's.  `path` and `offset`
+    are for error messages.  The class of a JournalError names the kind of fault, and its message the line.
     """
     lines = LineReader(source, path, offset)
     _load(engine, lines, lines.read_head(), policy)

@@ -153,21 +153,9 @@ def accounts_of(body: bytes, engine: Engine, path: str, offset: int, policy: Pol
 class Rerun:
     """One recovery: makes calls of a new scheduler, record by record.
 
-    Parameters
-    ----------
-    target : Target
-        As new, made after the journal's header.
-    found : Recovery
-        Counts the events and rounds.
-    policies : sequence of Policy
-        Where to find those with parts of the caller's own.
-    last : dict of int to int
-        By number of a round, the offset of its last commit.
-
-    Attributes
-    ----------
-    fairnesses : dict of int to Fairness
-        The fairness objects by their numbers in the journal.
+    The target is as new, made after the journal's header; `found` counts the events and rounds.  `policies` are those
+    with parts of the caller's own.  `last` has, by number of a round, the offset of its last commit; `fairnesses` has
+    the fairness objects by their numbers in the journal.
     """
 
     def __init__(self, target: Target, found: Recovery, policies: Sequence[Policy], last: dict[int, int]) -> None:
@@ -417,23 +405,9 @@ def recover(
 ) -> tuple[Recovery, Reader, dict[int, Fairness]]:
     """Bring a new scheduler to the state that a journal ends with.
 
-    Parameters
-    ----------
-    target : Target
-        New, and made as the journal's header says.
-    file : binary file
-    path : str
-        For error messages.
-    policies : sequence of Policy
-        Where to find those with parts of the caller's own.
-
-    Returns
-    -------
-    recovery : Recovery
-    reader : Reader
-        At the end of the last good record.
-    fairnesses : dict of int to Fairness
-        The fairness objects by number.
+    The target is made as the journal's header says; `path` is for error messages, and `policies` are those with parts
+    of the caller's own.  The reader is returned at the end of the last good record, with the fairness objects by
+    number.
     """
     start = time.perf_counter()
     last = _last_commits(file, path)
