@@ -128,15 +128,7 @@ class Words(Console):
 def check_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None) -> None:
     """Refuse, before the work, outputs that cannot be written, or would overwrite each other or an input.
 
-    Parameters
-    ----------
-    outputs, inputs : mapping of str to path
-        By the option's name.
-
-    Raises
-    ------
-    BadInput
-        Names the files.
+    Both mappings are by the option's name, which the error (BadInput) shows with the file.
     """
     taken: dict[object, str] = {}
     for name, path in (inputs or {}).items():

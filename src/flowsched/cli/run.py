@@ -184,14 +184,8 @@ def run(
 class _Session:
     """One run of a file.
 
-    Attributes
-    ----------
-    ends : dict of task to str
-        "" for tasks that ended well, the error of others; those of earlier calls over the same state included.
-    interrupted : int
-        Number of the signal, or 0.
-    stopped : int
-        Tasks that ran when it was interrupted.
+    `ends` has "" for tasks that ended well, the error of others; those of earlier calls over the same state included.
+    `interrupted` is the number of the signal, or 0, and `stopped` counts the tasks that ran then.
     """
 
     def __init__(

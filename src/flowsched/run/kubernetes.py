@@ -364,10 +364,7 @@ class KubernetesError(FlowschedError):
 class Api:
     """Requests to an API server, through a client of the official package; all but `call` and `ask` block.
 
-    Parameters
-    ----------
-    client : kubernetes.client.ApiClient, optional
-        By default that of the current context, or of the pod in which this runs.
+    By default the client is that of the current context, or of the pod in which this runs.
     """
 
     def __init__(self, client: Any = None) -> None:
@@ -620,14 +617,7 @@ def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
 
 
 class Feed:
-    """Submits the pods that wait for flowsched, and cancels those that are deleted.
-
-    Parameters
-    ----------
-    driver : Driver
-    resources : sequence of str
-        Of the scheduler.
-    """
+    """Submits the pods that wait for flowsched, and cancels those that are deleted."""
 
     def __init__(self, driver: Driver, resources: Sequence[str]) -> None:
         self._driver, self._resources = driver, resources

@@ -385,21 +385,10 @@ def _check_same(digest: str, known: str) -> None:
 
 
 class NewestRounds:
-    """Rounds in the order of their consecutive numbers; the oldest are dropped.
+    """Rounds in the order of their consecutive numbers; the oldest beyond `kept` bytes are dropped.
 
-    Parameters
-    ----------
-    newest : int
-        Number before that of the first round.
-    kept : int
-        Number of bytes of rounds that are kept.
-
-    Attributes
-    ----------
-    newest : int
-        Number of the last round.
-    closed : bool
-        True if no more rounds follow.
+    `newest` is the number of the last round, at the beginning that before the first one; `closed` means that no more
+    follow.
     """
 
     def __init__(self, newest: int, kept: int) -> None:
@@ -426,10 +415,7 @@ class NewestRounds:
     def after(self, number: int, most: int = 1000) -> list[bytes]:
         """Return the rounds after a number, the oldest first.
 
-        Raises
-        ------
-        RequestError
-            Status 410: some of them are no longer kept, or belong to another life of the service.
+        Raise RequestError with status 410 if some of them are no longer kept, or belong to another life of the service.
         """
         first = self.newest - len(self._texts)
         if not first <= number <= self.newest:
