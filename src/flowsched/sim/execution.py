@@ -131,19 +131,9 @@ class _MachineState:
 
 
 class Runner:
-    """Executes tasks.
+    """Executes tasks; with `resume`, a stopped task keeps its progress.
 
-    Parameters
-    ----------
-    execution : Execution
-    clock : Clock
-    resources : Resources
-    resume : bool
-        A stopped task keeps its progress.
-    ended, failed : callable
-        Called with the task.
-    tell : callable
-        Called with samples.
+    `ended` and `failed` are called with the task, `tell` with samples.
     """
 
     def __init__(

@@ -234,15 +234,9 @@ def _able(unit: _Unit, cluster: Cluster, room: Room) -> NDArray[np.bool_]:
 
 
 class _Shadow:
-    """Estimated start of the first unit in line, and its machines.
+    """Estimated start of the first unit in line, and the number of its tasks on each machine.
 
-    Attributes
-    ----------
-    until : float
-    beside : ndarray of int64, shape (machines, resources)
-        Free amounts then, in addition to those of the unit.
-    taken : ndarray of int64, shape (machines,)
-        Number of its tasks on each machine.
+    `beside`, shape (machines, resources), is the free amounts then, in addition to those of the unit.
     """
 
     def __init__(self, until: float, beside: Ints, taken: Ints) -> None:
@@ -269,14 +263,7 @@ class _Shadow:
 
 
 class _Profile:
-    """Free amounts from each time on until the next, by the estimates.
-
-    Attributes
-    ----------
-    times : ndarray of float64, shape (times,)
-        Increasing; the first is now.
-    free : ndarray of int64, shape (times, machines, resources)
-    """
+    """Free amounts, shape (times, machines, resources), from each time until the next, by the estimates."""
 
     def __init__(self, cluster: Cluster, room: Room, now: float) -> None:
         ends = _ends(cluster, room, now)

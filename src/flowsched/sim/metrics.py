@@ -359,20 +359,8 @@ def check_table_file(path: str | Path) -> None:
 def write_table(table: Mapping[str, Sequence[Any]], path: str | Path) -> None:
     """Write columns to a file, whole or not at all: Parquet if its name ends with .parquet or .pq, or else CSV.
 
-    Ids of tasks, jobs, users and machines are text in both.  CSV joins devices by ``|`` and has no nan.
-
-    Parameters
-    ----------
-    table : mapping of str to sequence
-        `Metrics.table`.
-    path : path
-
-    Raises
-    ------
-    ImportError
-        Parquet needs PyArrow, which is missing.
-    InputError
-        The columns differ in length.
+    Ids of tasks, jobs, users and machines are text in both.  CSV joins devices by ``|`` and has no nan.  Raise
+    ImportError if Parquet needs PyArrow, which is missing, and InputError if the columns differ in length.
     """
     if len({len(column) for column in table.values()}) > 1:
         raise InputError("table: columns of one length expected")

@@ -18,12 +18,7 @@ Key = tuple[float, ...]
 
 
 class Shares:
-    """Allocations of jobs and users, as fractions of the cluster by resource; counted when first asked for.
-
-    Attributes
-    ----------
-    resources : tuple of str
-    """
+    """Allocations of jobs and users, as fractions of the cluster by resource; counted when first asked for."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.resources = cluster.resources.names

@@ -72,13 +72,7 @@ class Plot:
 
 
 def draw(metrics: Metrics) -> list[Plot]:
-    """Draw all plots, in reading order.
-
-    Raises
-    ------
-    ImportError
-        Matplotlib is missing; the message says how to install it.
-    """
+    """Draw all plots, in reading order; an ImportError says how to install Matplotlib if that is missing."""
     ran = bool(len(metrics.runs.get("start", ()))) and metrics.facts["end"] > 0
     everything = [("Allocated resources", "share of the capacity that is up", "full", _usage)]
     if ran and _has_users(metrics):

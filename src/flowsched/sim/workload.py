@@ -539,15 +539,8 @@ def in_order(
     """Return events of machines in the order of time, those of one time as they are given.
 
     A machine that comes back without a capacity has its former one, and its former properties where none are given.
-
-    Parameters
-    ----------
-    machines : iterable of Machine
-        Those that are there from the start.
-    events : sequence of Event
-    error : callable
-        Makes the exception of an event, given its number and a message: the event is of no machine, of one that is not
-        there at its time, or adds one that is.
+    `machines` are those that are there from the start.  `error` makes the exception of an event, given its number and a
+    message: the event is of no machine, of one that is not there at its time, or adds one that is.
     """
     up = {machine.id: machine for machine in machines}
     known: dict[Hashable, Machine] = dict(up)

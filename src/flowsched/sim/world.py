@@ -84,35 +84,13 @@ class TaskState:
 class World:
     """Tasks and machines of a simulation, and the events that change them.
 
-    Parameters
-    ----------
-    clock : Clock
-    workload : Workload
-    resume : bool
-        A stopped task keeps its progress; otherwise it starts again from scratch.
-    execution : Execution or None
-        True execution of tasks; None for the workload's durations.  With one, machines may be overcommitted.
-    power : PowerModel or None
-    network : NetworkModel or None
-    happened : callable
-        Called after every event; the events for the scheduler gather in `pending`.
+    With `resume`, a stopped task keeps its progress; otherwise it starts again from scratch.  Without an `execution`,
+    tasks take the workload's durations; with one, machines may be overcommitted.  `happened` is called after every
+    event; the events for the scheduler gather in `pending`.
 
-    Attributes
-    ----------
-    tasks : dict of task to TaskState
-        All that have arrived, in order of arrival.
-    runs : Runs
-    power : PowerMeter or None
-    count : list of int
-        Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
-    lost_seconds : float
-        Seconds of work lost.
-    inputs : Inputs
-        Input that tasks read, and its location.
-    task_failures : int
-        Tasks that failed because a resource was short.
-    interrupted : bool
-        True if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
+    `tasks` has all that have arrived, in order of arrival, and `count` their numbers by state: `NOT_ARRIVED`,
+    `WAITING`, `RUNNING`, `COMPLETED`.  `lost_seconds` of work are lost; `task_failures` tasks failed because a resource
+    was short.  `interrupted` is true if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
     """
 
     def __init__(
@@ -161,15 +139,7 @@ class World:
     def carry_out(self, deltas: Sequence[Delta]) -> tuple[int, int, int]:
         """Carry deltas out in their order, and audit the machines that took tasks.
 
-        Returns
-        -------
-        tuple of int
-            Placements, preemptions, migrations.
-
-        Raises
-        ------
-        AuditError
-            A delta is impossible.
+        Returns the numbers of placements, preemptions and migrations; raise AuditError if a delta is impossible.
         """
         now = self.clock.now
         filled: dict[Hashable, None] = {}
