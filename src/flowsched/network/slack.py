@@ -29,10 +29,7 @@ _NONE: Final = np.zeros(0, np.int64)
 def price_of(nodes: int, dearest: int) -> int:
     """Return the cost of a unit that is not shipped, by the number of nodes and the largest |cost| of a network.
 
-    Raises
-    ------
-    CostRangeError
-        It leaves the range of exact arithmetic.
+    Raise CostRangeError if it leaves the range of exact arithmetic.
     """
     price = nodes * dearest + 1
     if (nodes + 2) * price >= _MOST:

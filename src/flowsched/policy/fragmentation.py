@@ -188,13 +188,8 @@ class _Kinds:
     def waste(self, free: Ints, devices: Ints, weights: Floats) -> Floats:
         """Return the expected waste of machines in some states, shape (n,).
 
-        Parameters
-        ----------
-        free : ndarray of int64, shape (n, D)
-        devices : ndarray of int64, shape (n, G)
-            Free part of each device.
-        weights : ndarray of float64, shape (n, kinds)
-            Weights of the machine's shape.
+        `free` has shape (n, D), `devices`, the free part of each device, (n, G), and `weights`, those of the machine's
+        shape, (n, kinds).
         """
         shares = np.maximum(self.shares, 1)
         of_share = (devices[:, :, None] // shares).sum(axis=1)
