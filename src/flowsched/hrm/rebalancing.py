@@ -87,8 +87,6 @@ def rebalance(
 
     Parameters
     ----------
-    queues : sequence of StackedQueue
-    now : float
     patience : float
         Only containers with a predicted wait of at least this move, the longest wait first.  At 0 all waiting ones move, also
         behind late containers, which are predicted to end now.

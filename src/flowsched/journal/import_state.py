@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from flowsched.boundary.validate import truth, whole
+from flowsched.boundary.validate import instance, truth, whole
 from flowsched.builder.builder import Builder
 from flowsched.builder.reservations import GangReservation, RememberedGang
 from flowsched.cluster import Cluster, Job, Machine, Task, User
@@ -98,9 +98,7 @@ def _policy(description: Any, engine: Engine) -> Policy:
         policy = rebuild(description, adapter_of(engine).makers, parts(engine.policy))
     except UnknownIdError as error:
         raise InputError(f"the policy has a part of the caller's own, {error}, and the one given has not") from None
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy: a Policy expected, got {policy!r}")
-    return policy
+    return instance("policy", policy, Policy)
 
 
 def _check_roles(policy: Policy) -> None:

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from flowsched.boundary.validate import instance
 from flowsched.cluster.events import Event, from_dict
 from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError, UnknownIdError
 from flowsched.journal.codec import as_ids, decode, deltas_of
-from flowsched.journal.engine import Engine, adapter_of, checked, header_of
+from flowsched.journal.engine import Engine, adapter_of, header_of
 from flowsched.journal.export import opened
 from flowsched.journal.import_state import Driven, load, read
 from flowsched.journal.journal import Journal
@@ -333,7 +334,7 @@ def restored(
         header = read_header(file, path)
         if header.of != name:
             raise JournalMismatchError(f"it is of a {header.of}, and is read by a {name} here", path, 0)
-        given = () if policy is None else (checked(policy),)
+        given = () if policy is None else (instance("policy", policy, Policy),)
         try:
             made = begin(header, policy, policies, path)
         except NONSENSE as error:
@@ -356,7 +357,7 @@ def imported(
     """Make a scheduler, or an adapter of this name, from an export; see `Scheduler.import_state`."""
     if not isinstance(source, bytes | str | os.PathLike):
         raise InputError(f"source: the path of a file, or what is in it (bytes), expected, got {source!r}")
-    given = () if policy is None else (checked(policy),)
+    given = () if policy is None else (instance("policy", policy, Policy),)
     path = "" if isinstance(source, bytes) else os.fspath(source)
 
     def made(header: Header) -> _T:

@@ -161,12 +161,7 @@ def shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints
 
 @dataclass(frozen=True)
 class PreferenceCost:
-    """Part of a task's soft constraints (`Task.prefers`) that the labels of a machine do not meet.
-
-    Parameters
-    ----------
-    weight : float
-    """
+    """Part of a task's soft constraints (`Task.prefers`) that the labels of a machine do not meet."""
 
     weight: float = 1.0
 
@@ -192,12 +187,7 @@ class PreferenceCost:
 
 @dataclass(frozen=True)
 class TaintCost:
-    """Taints of the effect PreferNoSchedule that a task does not tolerate: ``n / (1 + n)`` for n of them.
-
-    Parameters
-    ----------
-    weight : float
-    """
+    """Taints of the effect PreferNoSchedule that a task does not tolerate: ``n / (1 + n)`` for n of them."""
 
     weight: float = 1.0
 
@@ -273,12 +263,7 @@ class CustomCost:
 
 @dataclass(frozen=True)
 class DeviceCost:
-    """Cost that keeps machines with devices (GPUs) for the tasks that need them: 1 for a task that needs none, else 0.
-
-    Parameters
-    ----------
-    weight : float
-    """
+    """Cost that keeps machines with devices (GPUs) for the tasks that need them: 1 for a task that needs none, else 0."""
 
     weight: float = 1.0
 

@@ -284,7 +284,7 @@ class MachineHeartbeats:
             units = db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == machine)).scalars().all()
             self.store.count_up(db, UNITS_CHANGED)
         wishes = self._wishes(db, machine) if grant else []
-        idle = self._idle(db, machine, len(waiting)) if waiting else ()
+        idle = db.execute(_IDLE, {"machine": machine, "most": len(waiting)}).scalars().all() if waiting else ()
         others = {*units, *idle, *(wish.wish for wish in wishes)}
         unit_rows = self._unit_rows(db, (*finished, *waiting) if idle else finished, others)
         ran: dict[str, list[float]] = {}
@@ -295,10 +295,6 @@ class MachineHeartbeats:
         started = unit_rows.save(alive=1 if back else None)
         self.history.observe(db, ran)
         return _Changes(tuple(ended), tuple(started), tuple(granted), count or 0)
-
-    def _idle(self, db: sa.Connection, machine: str, most: int) -> Sequence[str]:
-        """Return units of other machines without waiting tasks and with room, the most room first."""
-        return db.execute(_IDLE, {"machine": machine, "most": most}).scalars().all()
 
     def _rebalance(self, unit_rows: UnitRows, idle: Sequence[str], waiting: Sequence[str]) -> None:
         """Move tasks that wait on the machine, as of its heartbeat, and would wait too long, to idle units."""
@@ -403,7 +399,6 @@ _ON_MACHINE = (
     .where(RS.c.machine_id == sa.bindparam("machine"))
 )
 
-
 _IDLE = (
     sa.select(RS.c.ru_id)
     .where(RS.c.machine_id != sa.bindparam("machine"), RS.c.alive == 1, RS.c.waiting == 0, RS.c.paused == 0)
@@ -411,6 +406,7 @@ _IDLE = (
     .order_by((RS.c.free_vcore + RS.c.free_gmem).desc(), RS.c.ru_id)
     .limit(sa.bindparam("most"))
 )
+"""Units of other machines without waiting tasks and with room, the most room first."""
 
 
 @cache

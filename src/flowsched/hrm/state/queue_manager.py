@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from flowsched.boundary.validate import ordered
+from flowsched.boundary.validate import instance, ordered
 from flowsched.exceptions import InputError, UnknownIdError
 from flowsched.hrm.containers import Container, Trigger, sense
 from flowsched.hrm.ids import name as name_of
@@ -105,8 +105,7 @@ def rows_of_units(units: Iterable[ResourceUnit], length: int, places: int, now: 
     """Return the rows of RS of new units, which are empty; see `Negotiator.add_units`."""
     rows: list[dict[str, Any]] = []
     for unit in ordered("units", units):
-        if not isinstance(unit, ResourceUnit):
-            raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
+        instance("units", unit, ResourceUnit)
         id = name_of("units: id", unit.id)
         machine = name_of(f"unit {id!r}: machine", unit.machine)
         amounts = dict(zip(AMOUNT_NAMES, (*unit.capacity.tolist(), places), strict=True))
@@ -144,8 +143,7 @@ def checked_containers(
     """
     containers = ordered("containers", containers)
     for i, container in enumerate(containers):
-        if not isinstance(container, Container):
-            raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
+        instance(f"job {job!r}: containers[{i}]", container, Container)
         name_of(f"job {job!r}: containers[{i}]: id", container.id)
     if trigger is not None:
         containers = [replace(container, kind=sense(trigger)) for container in containers]
