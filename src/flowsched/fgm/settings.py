@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from flowsched.boundary.validate import mapping, number, part
+from flowsched.boundary.validate import instance, mapping, number, part
 from flowsched.cluster import Cluster, Resources
 from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
@@ -62,8 +62,7 @@ class Settings:
         for what, value in (("min_length", min_length), ("idle", idle)):
             part(f"FineGrained: {what}", value)
         adjustment = Adjustment() if adjustment is None else adjustment
-        if not isinstance(adjustment, Adjustment):
-            raise InputError(f"FineGrained: adjustment: an Adjustment expected, got {adjustment!r}")
+        instance("FineGrained: adjustment", adjustment, Adjustment)
         if highest not in tuple(Level):
             raise InputError(f"FineGrained: highest: a Level expected, got {highest!r}")
         return cls(compressible, contention, threshold, min_length, adjustment, Level(highest), idle, weight)

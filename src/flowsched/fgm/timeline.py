@@ -116,8 +116,6 @@ def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention
 
     Parameters
     ----------
-    task : Stages
-    machine : Timeline
     limit : array_like, shape (resources,) or scalar
         Compression allowed of each resource; 0 for incompressible ones.
     contention : float
@@ -264,9 +262,7 @@ class Timelines:
 
         Parameters
         ----------
-        classes : Classes
         rows : ndarray of int64, shape (rows,)
-        now : float
         count : ndarray of int64, shape (classes, rows)
             As `fits` counted.
         open : ndarray of bool, shape (classes, rows)

@@ -6,7 +6,6 @@ they are Algorithm 1 of FGM, its greedy form.  The tasks of a gang start togethe
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
@@ -27,29 +26,7 @@ from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
-from flowsched.sim.orders import Order, Shares, Turns, capacity, drf, fair, fifo, sjf
-
-__all__ = [
-    "Choice",
-    "DelayScheduling",
-    "Greedy",
-    "LeastFragmentation",
-    "Order",
-    "Plan",
-    "Room",
-    "Shares",
-    "Tetris",
-    "at_random",
-    "capacity",
-    "drf",
-    "emptiest",
-    "fair",
-    "fifo",
-    "first",
-    "lacking",
-    "sjf",
-    "together",
-]
+from flowsched.sim.orders import Order, Shares, Turns, fifo
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -346,7 +323,7 @@ class DelayScheduling:
         in_rack = np.array([cluster.by_row[row].rack in racks for row in rows.tolist()], np.bool_)
         if waited >= self.machine and in_rack.any():
             return np.flatnonzero(in_rack)
-        return every if waited >= _sum(self.machine, self.rack) else every[:0]
+        return every if waited >= self.machine + self.rack else every[:0]
 
     def started(self, cluster: Cluster, tasks: Iterable[Hashable], now: float) -> None:
         """Note the tasks that a commit started: a job whose task runs on a machine with its data starts to wait again."""
@@ -356,10 +333,6 @@ class DelayScheduling:
                 self._since[task.group.job.job.id] = now
         for job in self._since.keys() - cluster.jobs.keys():
             del self._since[job]
-
-
-def _sum(a: float, b: float) -> float:
-    return math.inf if math.inf in (a, b) else a + b
 
 
 class LeastFragmentation:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 from flowsched.exceptions import InputError
-from flowsched.sim.baselines import Choice, Greedy, Plan, Room, emptiest, fifo, lacking
+from flowsched.sim.baselines import Choice, Greedy, Plan, Room, emptiest, lacking
+from flowsched.sim.orders import fifo
 
 Ints = NDArray[np.int64]
 

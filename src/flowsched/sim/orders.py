@@ -56,13 +56,6 @@ class Shares:
         for owners, owner in ((self._job, job.id), (self._user, job.user)):
             owners[owner] = owners[owner] + part if owner in owners else part
 
-    def dominant_of_job(self, group: Group) -> float:
-        """Return the largest of the fractions that the group's job has."""
-        if not self._counted:
-            self._count()
-        found = self._job.get(group.job.job.id)
-        return 0.0 if found is None else float(found.max())
-
     def job(self, group: Group) -> Floats:
         """Return the fractions that the group's job has."""
         self._count()
@@ -136,7 +129,7 @@ class _Drf(OfOwners):
         return (float(shares.of_user(owner).max()),)
 
     def within(self, group: Group, shares: Shares) -> Key:
-        return shares.dominant_of_job(group), group.job.serial
+        return float(shares.job(group).max()), group.job.serial
 
 
 fair, drf = _Fair(), _Drf()
