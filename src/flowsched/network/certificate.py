@@ -41,7 +41,6 @@ def certify(
     ----------
     tail, head, capacity, cost, supply, lower
         The problem, as for `min_cost_flow`.
-    result : FlowResult
 
     Raises
     ------

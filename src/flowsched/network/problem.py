@@ -111,7 +111,6 @@ class FlowProblem:
 
         Parameters
         ----------
-        G : networkx.DiGraph or networkx.MultiDiGraph
         demand, capacity, weight, lower : str, optional
             Names of the attributes; without them a node has supply 0, and an edge is unlimited, costs 0 and has the lower bound 0.
 

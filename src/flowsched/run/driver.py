@@ -173,10 +173,6 @@ class Driver:
             Tasks that the scheduler does not know have ended; they are left out.
         time_limit : float, optional
             See `submit`.
-
-        Returns
-        -------
-        dict of task to Future
         """
         if self._owner is not None:
             raise InputError("attach: tasks are attached before the driver begins")

@@ -138,7 +138,6 @@ class Service:
 
         Parameters
         ----------
-        events : sequence of Event
         key : str, optional
             Repeated requests with the same key happen once.
         digest : str

@@ -22,7 +22,6 @@ def water_fill(units: int, ceiling: Ints, weight: ArrayLike = 1.0, floor: ArrayL
 
     Parameters
     ----------
-    units : int
     ceiling : ndarray of int64, shape (n,)
         Largest share of each claimant.
     weight : array of float, shape (n,), or float

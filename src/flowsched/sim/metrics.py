@@ -323,21 +323,21 @@ class Metrics:
             out["series"] = {k: v.tolist() for k, v in self.series.items()}
             out["rounds"] = {k: v.tolist() for k, v in self.rounds.items() if k not in WALL_CLOCK}
             out["wall_clock"]["rounds"] = {k: self.rounds[k].tolist() for k in WALL_CLOCK}
-        return _without_nan(out)  # type: ignore[no-any-return]
+        return without_nan(out)  # type: ignore[no-any-return]
 
     def to_json(self, path: str | Path, *, series: bool = True) -> None:
         """Write `to_dict` to a file, whole or not at all."""
         replace(path, json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n")
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """Replace nan by None and infinity by "inf", which JSON cannot carry."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(k): _without_nan(v) for k, v in value.items()}
+        return {str(k): without_nan(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(v) for v in value]
+        return [without_nan(v) for v in value]
     return value
 
 

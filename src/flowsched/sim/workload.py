@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import number, ordered, quoted, whole
+from flowsched.boundary.validate import instance, number, ordered, quoted, whole
 from flowsched.cluster.events import (
     Event,
     JobSubmitted,
@@ -486,7 +486,6 @@ def estimated(workload: Workload, most: float = 1.0, *, seed: int = 0) -> Worklo
 
     Parameters
     ----------
-    workload : Workload
     most : float
         The estimates of a job are its run times multiplied by a factor, uniform from 1 to `most`; with 1 they are exact.
         This is the "f-model" (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
@@ -504,8 +503,7 @@ def estimated(workload: Workload, most: float = 1.0, *, seed: int = 0) -> Worklo
     >>> work.facts["estimates"]
     3.0
     """
-    if not isinstance(workload, Workload):
-        raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
+    instance("workload", workload, Workload)
     number("most", most, 1, 1e6)
     whole("seed", seed, 0, 2**128 - 1)
     factors = np.random.default_rng(seed).uniform(1.0, most, len(workload.arrivals)).tolist()

@@ -27,18 +27,13 @@ from flowsched.cluster.model import GPU_MODEL, Machine, Resources
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
 from flowsched.sim import runs
 from flowsched.sim.audit import AuditError, AuditInventory
-from flowsched.sim.clock import Clock
+from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution, Runner
 from flowsched.sim.inputs import WHERE, Inputs
 from flowsched.sim.links import NetworkModel
 from flowsched.sim.power import PowerMeter, PowerModel
 from flowsched.sim.runs import FAILED, STOPPED, Runs
 from flowsched.sim.workload import Arrival, Workload
-
-try:
-    import simpy
-except ImportError as missing:  # pragma: no cover
-    raise ImportError("the simulator needs SimPy: pip install 'flowsched[sim]'", name="simpy") from missing
 
 NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
 _STATES = ("not arrived", "waiting", "running", "completed")

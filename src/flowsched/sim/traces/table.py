@@ -304,7 +304,6 @@ def write_trace(workload: Workload, path: str | Path) -> None:
 
     Parameters
     ----------
-    workload : Workload
     path : str or Path
         ``.csv`` writes the machines to ``.machines.csv`` next to it; ``.jsonl`` writes one file.  With the suffix ``.gz``
         the files are compressed.  Each file is written whole or not at all.
