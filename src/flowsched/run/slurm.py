@@ -314,7 +314,7 @@ class SlurmExecutor(Adapter[_Job]):
         await asyncio.sleep(0.02)
         ids, self._pending[act] = self._pending[act], []
         with suppress(SlurmError):  # the driver asks for a stop again, and a held job is seen by `_look`
-            await _ACTS[act](list(dict.fromkeys(ids)))
+            await _call(_ACTS[act](list(dict.fromkeys(ids))))
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -500,23 +500,12 @@ async def _submit(
     return id
 
 
-async def _release(ids: Sequence[str]) -> None:
-    """Release held jobs."""
-    await _call(["scontrol", "release", ",".join(ids)])
-
-
-async def _hold(ids: Sequence[str]) -> None:
-    """Keep jobs from beginning; those that have begun go on."""
-    await _call(["scontrol", "uhold", ",".join(ids)])
-
-
-async def _cancel(ids: Sequence[str]) -> None:
-    """Cancel jobs."""
-    await _call(["scancel", *ids])
-
-
-_ACTS = {"release": _release, "hold": _hold, "cancel": _cancel}
-"""Requests for jobs that are made for several at once."""
+_ACTS: dict[str, Callable[[Sequence[str]], list[str]]] = {
+    "release": lambda ids: ["scontrol", "release", ",".join(ids)],
+    "hold": lambda ids: ["scontrol", "uhold", ",".join(ids)],
+    "cancel": lambda ids: ["scancel", *ids],
+}
+"""Commands for several jobs at once.  A hold keeps jobs from beginning; those that have begun go on."""
 
 
 async def _cancel_member(id: str, member: int) -> None:
