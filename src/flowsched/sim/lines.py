@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
 
@@ -31,14 +32,12 @@ _MANY = 2**40
 """More tasks than any machine holds."""
 
 
+@dataclass(slots=True, eq=False)
 class _Unit:
     """Tasks that start together, the longest of their estimated run times, and their number by class."""
 
-    __slots__ = ("duration", "tasks")
-
-    def __init__(self, tasks: list[TaskRecord], duration: float) -> None:
-        self.tasks = tasks
-        self.duration = duration
+    tasks: list[TaskRecord]
+    duration: float
 
     @property
     def cls(self) -> TaskClass:
@@ -234,16 +233,15 @@ def _able(unit: _Unit, cluster: Cluster, room: Room) -> NDArray[np.bool_]:
     return cluster.inventory.can_ever(np.array([cls.index for cls, _ in unit.counts]), room.rows)
 
 
+@dataclass(slots=True, eq=False)
 class _Shadow:
-    """Estimated start of the first unit in line, and the number of its tasks on each machine.
+    """Estimated start of the first unit in line.
 
     `beside`, shape (machines, resources), is the free amounts then, in addition to those of the unit.
     """
 
-    def __init__(self, until: float, beside: Ints, taken: Ints) -> None:
-        self.until = until
-        self.beside = beside
-        self.taken = taken
+    until: float
+    beside: Ints
 
     @classmethod
     def of(cls, unit: _Unit, cluster: Cluster, room: Room, now: float) -> _Shadow | None:
@@ -259,7 +257,7 @@ class _Shadow:
             where = _spread(unit, free, most, now_fit)
             if where is not None:
                 demands = np.array([kind.demand for kind, _ in unit.counts])
-                return cls(end, free - where.T @ demands, where.sum(axis=0))
+                return cls(end, free - where.T @ demands)
         return None
 
 

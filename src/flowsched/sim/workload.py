@@ -509,17 +509,13 @@ def estimated(workload: Workload, most: float = 1.0, *, seed: int = 0) -> Worklo
     factors = np.random.default_rng(seed).uniform(1.0, most, len(workload.arrivals)).tolist()
     arrivals = []
     for arrival, factor in zip(workload.arrivals, factors, strict=True):
+        scale = factor if most > 1 else 1.0
         tasks = tuple(
-            _with(task, duration, factor if most > 1 else 1.0)
+            replace(task, duration=duration * scale if math.isfinite(duration) else None)  # some never end
             for task, duration in zip(arrival.job.tasks, arrival.durations, strict=True)
         )
         arrivals.append(replace(arrival, job=replace(arrival.job, tasks=tasks)))
     return replace(workload, arrivals=arrivals, facts={**workload.facts, "estimates": most})
-
-
-def _with(task: Task, duration: float, factor: float) -> Task:
-    """Return a task with an estimate; none for one that never ends."""
-    return replace(task, duration=duration * factor if math.isfinite(duration) else None)
 
 
 def gpu_kind(gpus: int, gpu_milli: int) -> str:

@@ -128,8 +128,8 @@ class World:
         """Add the machines, and begin the processes of events and arrivals."""
         for machine in self._workload.machines:
             self._machine_event(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
-        self.clock.process(self._machine_events())
-        self.clock.process(self._arrivals())
+        self.clock.process(self._in_time(self._workload.machine_events, self._machine_event))
+        self.clock.process(self._in_time(self._workload.arrivals, self._arrive))
 
     def carry_out(self, deltas: Sequence[Delta]) -> tuple[int, int, int]:
         """Carry deltas out in their order, and audit the machines that took tasks.
@@ -155,23 +155,13 @@ class World:
         kinds = [type(delta) for delta in deltas]
         return kinds.count(Place), kinds.count(Preempt), kinds.count(Migrate)
 
-    def _machine_events(self) -> Generator[simpy.Event, Any, None]:
+    def _in_time(self, things: Sequence[Any], happen: Callable[[Any], None]) -> Generator[simpy.Event, Any, None]:
+        """Let events or arrivals happen at their times."""
         try:
-            for when, events in groupby(self._workload.machine_events, key=lambda e: e.time):
-                assert when is not None
+            for when, those in groupby(things, key=lambda thing: thing.time):
                 yield self.clock.timeout(max(when - self.clock.now, 0.0))
-                for event in events:
-                    self._machine_event(event)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            raise
-
-    def _arrivals(self) -> Generator[simpy.Event, Any, None]:
-        try:
-            for when, arrivals in groupby(self._workload.arrivals, key=lambda a: a.time):
-                yield self.clock.timeout(max(when - self.clock.now, 0.0))
-                for arrival in arrivals:
-                    self._arrive(arrival)
+                for thing in those:
+                    happen(thing)
         except KeyboardInterrupt:
             self.interrupted = True
             raise
