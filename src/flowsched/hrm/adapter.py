@@ -205,12 +205,6 @@ class Hybrid:
             self._layer(("queue", state.unit, k), k >= known, amounts, cost, gpu)
         self._places[state.unit] = max(places, known)
 
-    def _open_queues(self, now: float) -> None:
-        """Open queues whose waits have become short enough by now."""
-        for unit in [unit for unit, time in self._opens.items() if time < now]:
-            del self._opens[unit]
-            self._stale_queues[unit] = math.nextafter(self.max_wait, 0.0)
-
     def _layer(
         self, id: tuple[str, str] | tuple[str, str, int], new: bool, amounts: Sequence[int], cost: float, gpu: bool
     ) -> None:
@@ -292,7 +286,9 @@ class Hybrid:
         list of Claim
             For `Negotiator.commit`; pass its outcome to `settle`.
         """
-        self._open_queues(now)
+        for unit in [unit for unit, time in self._opens.items() if time < now]:  # their waits are short enough by now
+            del self._opens[unit]
+            self._stale_queues[unit] = math.nextafter(self.max_wait, 0.0)
         self.last = self._places_found(now)
         left: dict[Hashable, int] = dict(allowed or {})
         used: dict[str, int] = {}  # by machine: cores of its units with shared cores

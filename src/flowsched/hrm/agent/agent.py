@@ -268,15 +268,12 @@ class Agent:
     def step(self, timeout: float | None = 0.0) -> list[Ended]:
         """Wait for containers to end, at most `timeout` seconds (None: no limit), and start those that follow."""
         with self._call():
-            return self._step(timeout)
-
-    def _step(self, timeout: float | None) -> list[Ended]:
-        if not (self._over or self._ended):
-            with interruptible():
-                self._launcher.wait(timeout)
-        self._collect_ended()
-        done, self._ended = self._ended, []
-        return done
+            if not (self._over or self._ended):
+                with interruptible():
+                    self._launcher.wait(timeout)
+            self._collect_ended()
+            done, self._ended = self._ended, []
+            return done
 
     def wait(self, timeout: float) -> list[Ended]:
         """Step until nothing runs any more, or `timeout` seconds are over; return the containers that ended."""

@@ -17,6 +17,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -74,14 +75,7 @@ class Custody:
 
     def add(self, id: str, family: Family, group: Path | None) -> None:
         """Record a container before its release."""
-        record = {
-            "id": id,
-            "boot": self._boot,
-            "pid": family.pid,
-            "start": family.start,
-            "token": family.token,
-            "group": None if group is None else str(group),
-        }
+        record = {"id": id, "boot": self._boot, **asdict(family), "group": None if group is None else str(group)}
         # A record that was not completed is of a process that was not released.
         files.replace(self.folder / f"{family.token}.json", json.dumps(record), private.MODE, sync=False)
 

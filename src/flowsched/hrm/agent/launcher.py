@@ -46,8 +46,7 @@ class Launcher:
         self._custody = Custody(base, key)
         try:
             for unit in units:
-                if cgroups is not None:
-                    cgroups.prepare(unit)
+                self.add(unit)
             self._selector = selectors.DefaultSelector()
             # Descriptors that give way, so that containers can be ended when there are none left.
             self._spares = _spares()
@@ -156,9 +155,7 @@ class Launcher:
         for id in list(self._started):
             self._reap(id)
         for unit in units:
-            if self._cgroups is not None:
-                with suppress(OSError):
-                    self._cgroups.remove(unit)
+            self.discard(unit)
         self._selector.close()
         self._close_spares()
         self._custody.close()

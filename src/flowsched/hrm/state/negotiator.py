@@ -537,8 +537,7 @@ class Negotiator:
                 silent = beats.silent()
                 lost.append(list(silent))
                 for name, count in silent.items():
-                    work = partial(give_up, self.store, name=name, count=count, now=self._now())
-                    opened += self.store.transact(work)
+                    opened += self.store.transact(partial(give_up, self.store, name=name, count=count, now=self._now()))
             self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
 

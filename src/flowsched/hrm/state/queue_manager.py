@@ -70,7 +70,7 @@ def resize(
     if target >= len(live):
         like, known = container_of(live[0]), {row.task_id for row in rows}
         free = (id for k in count(len(rows)) if (id := f"{job}+{k}") not in known)
-        return [_like(like, next(free)) for _ in range(target - len(live))], []
+        return [replace(like, id=next(free)) for _ in range(target - len(live))], []
     # Open ones first, then those that came last.
     excess = sorted(live, key=lambda row: (row.task_id not in held, -row.since, row.task_id))[: len(live) - target]
     waiting = [row.task_id for row in excess if row.task_id in held]
@@ -85,11 +85,6 @@ def resize(
         unit_rows.moves.setdefault(job, Counter()).update(open=-len(waiting), done=len(waiting))
     unit_rows.save()
     return [], sorted(waiting + there)
-
-
-def _like(container: Container, id: str) -> Container:
-    amounts = (container.vcore, container.mem, container.gmem)
-    return Container(id, container.job, *amounts, container.duration, container.kind, container.priority)
 
 
 def _hold(store: Store, db: sa.Connection, units: Sequence[str]) -> None:
