@@ -52,7 +52,10 @@ class Learner:
 
     def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float, progress: float | None) -> None:
         """Record the usage of a running task at this age, NaN where not measured, and its progress, if given."""
-        trace_of(self._traces, task).add(age, usage, compression, progress)
+        trace = self._traces.get(task)
+        if trace is None or trace.turn != task.turn:
+            trace = self._traces[task] = TaskTrace(task.turn)
+        trace.add(age, usage, compression, progress)
 
     def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
         """End a run of a task after a duration, None for one that was not completed.
@@ -227,11 +230,3 @@ class MachineWatch:
         self._conformities.append(np.divide(over, total, out=np.zeros(len(total)), where=total > 0))
         self.level = adjust.level(list(self._conformities))
         return self.foreign
-
-
-def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace:
-    """Return the trace of a task's present run; make one if there is none."""
-    trace = traces.get(task)
-    if trace is None or trace.turn != task.turn:
-        trace = traces[task] = TaskTrace(task.turn)
-    return trace

@@ -218,7 +218,7 @@ class Service:
         """Stop, wait for the end, and release the files for another service."""
         self.stop()
         if self._owner is not None:
-            await asyncio.wait([self._owner])
+            await self.wait()
         await asyncio.to_thread(self._worker.shutdown)
         self._told.close()
         if self.scheduler.journal is not None:
@@ -265,9 +265,8 @@ class Service:
         second = self._second()
         second["rounds"] += 1
         second["round"] = max(second["round"], seconds)
-        if report is None:
-            return
-        self.rounds.add(report)
+        if report is not None:
+            self.rounds.add(report)
 
     # -- in the owner's thread ----------------------------------------------------------------------------------
 
