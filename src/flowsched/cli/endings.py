@@ -238,6 +238,7 @@ def _code(error: BaseException) -> int | str | None:
         return 1
     if isinstance(error, FlowschedError):
         _say(f"Error: {shortened(str(error))}")
+        _flush_or_drop()
         return BadInput.exit_code
     if isinstance(error, MemoryError):
         _say(f"Error: not enough memory. {shortened(str(error))}".rstrip())
