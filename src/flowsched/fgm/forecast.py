@@ -127,12 +127,9 @@ class Forecast:
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
         if rows > len(self.due):
-            more = max(rows, 2 * len(self.due)) - len(self.due)
-            self.foreign = np.concatenate([self.foreign, np.zeros((more, self.foreign.shape[1]), np.int64)])
-            self.compress = np.concatenate([self.compress, np.ones(more, np.uint8)])
-            self.due = np.concatenate([self.due, np.full(more, np.inf)])
-            self.done = np.concatenate([self.done, np.full(more, np.inf)])
-            self._time = np.concatenate([self._time, np.full(more, -np.inf)])
+            self.foreign, self.compress = grown(self.foreign, rows), grown(self.compress, rows, fill=1)
+            self.due, self.done = grown(self.due, rows, fill=np.inf), grown(self.done, rows, fill=np.inf)
+            self._time = grown(self._time, rows, fill=-np.inf)
             self.timelines.grow(len(self.due))
             self._tell_rows()
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flowsched.boundary.validate import amounts, number, numbers
+from flowsched.cluster.columns import grown
 from flowsched.cluster.model import LARGEST, MICRO
 from flowsched.exceptions import InputError
 from flowsched.fgm import _match
@@ -215,13 +216,8 @@ class Timelines:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        have = len(self.ends)
-        if have < rows:
-            more = max(rows, 2 * have) - have
-            self.ends = np.concatenate([self.ends, np.full((more, self.ends.shape[1]), np.inf)])
-            shape = (more, *self.available.shape[1:])
-            self.available = np.concatenate([self.available, np.zeros(shape, np.int64)])
-            self.reach = np.concatenate([self.reach, np.zeros(shape, np.int64)])
+        self.ends = grown(self.ends, rows, fill=np.inf)
+        self.available, self.reach = grown(self.available, rows), grown(self.reach, rows)
 
     def present(self, rows: Ints, now: float) -> Ints:
         """Return the present stage of each machine: the first that has not ended; the last one used never ends."""
