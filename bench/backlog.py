@@ -22,8 +22,9 @@ import numpy as np
 import flowsched as fs
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.sim import Arrival, Metrics, Schedules, Simulation, Workload
-from flowsched.sim.baselines import Greedy, drf, fifo, sjf
+from flowsched.sim.baselines import Greedy
 from flowsched.sim.lines import Queue
+from flowsched.sim.orders import drf, fifo, sjf
 from flowsched.sim.traces.load import load_trace
 from flowsched.sim.workload import estimated
 

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from bench.fgm.workload import RESOURCES, USERS, Case, make
 from flowsched.cluster.events import Event
 from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, StageShare
-from flowsched.fgm.adapter import Plans
+from flowsched.fgm.protocols import Plans
 from flowsched.policy import Fairness, LoadCost, MaxMin, Policy
 from flowsched.rounds.values import Commit, Migrate, Place, Round
 from flowsched.scheduler import Scheduler
-from flowsched.sim.baselines import Greedy, Shares, capacity, drf, fair, fifo
+from flowsched.sim.baselines import Greedy
 from flowsched.sim.engine import Simulation
+from flowsched.sim.orders import Shares, capacity, drf, fair, fifo
 
 __all__ = ["ABLATIONS", "BASELINES", "FLOW", "GREEDY", "Run", "run_case"]
 

@@ -30,7 +30,8 @@ from bench.rows import Row
 from flowsched.cluster import Task
 from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, TaskCompleted, TaskSubmitted
 from flowsched.hrm import Container, ResourceUnit
-from flowsched.sim.baselines import Greedy, Order, Room, capacity, drf, emptiest, fair
+from flowsched.sim.baselines import Greedy, Room, emptiest
+from flowsched.sim.orders import Order, capacity, drf, fair
 
 __all__ = ["BEAT", "PROGRAMS", "Offers", "Times", "Yarn", "frameworks", "jobs_of_programs"]
 

@@ -19,8 +19,8 @@ from flowsched.cluster.records import Group
 from flowsched.policy import LoadCost, Policy, Utilities
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, Simulation, Workload
-from flowsched.sim.baselines import Shares
 from flowsched.sim.execution import Execution
+from flowsched.sim.orders import Shares
 
 __all__ = [
     "CORES",

@@ -34,13 +34,13 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from flowsched._guard import Exclusive
-from flowsched.boundary.validate import ids, number, seconds, truth, whole
+from flowsched.boundary.validate import ids, instance, number, seconds, truth, whole
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import InputError
 from flowsched.journal.codec import encode
-from flowsched.journal.engine import Engine, adapter_of, checked, header_of
+from flowsched.journal.engine import Engine, adapter_of, header_of
 from flowsched.journal.export import lines, written
 from flowsched.journal.journal import Journal
 from flowsched.journal.record_log import MAGIC, Body, framed
@@ -123,7 +123,7 @@ class Durable(Generic[E]):
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        checked(policy)
+        instance("policy", policy, Policy)
         with self._calls:
             self._check_ready()
             if self.journal is None:
@@ -152,10 +152,6 @@ class Durable(Generic[E]):
             The time, in the unit of the events.
         time_limit : float, optional
             Seconds of computing; tasks that could still start then wait, code `TIME_LIMIT`.
-
-        Returns
-        -------
-        Round
         """
         now = number("now", now)
         if time_limit is not None:
@@ -190,7 +186,6 @@ class Durable(Generic[E]):
 
         Parameters
         ----------
-        round : Round
         only : collection of task ids, optional
             Tasks that start; others are left for later.
 
@@ -199,8 +194,7 @@ class Durable(Generic[E]):
         Commit
             Committing the same round again gives conflicts only.
         """
-        if not isinstance(round, Round):
-            raise InputError(f"round: a Round expected, got {round!r}")
+        instance("round", round, Round)
         if self._aborted and round in self._aborted:
             raise InputError("round: it was aborted")
         only = None if only is None else ids("only", only)
@@ -220,8 +214,7 @@ class Durable(Generic[E]):
 
     def abort(self, round: Round) -> None:
         """Forget a round: it can no longer be committed.  Nothing of it was applied."""
-        if not isinstance(round, Round):
-            raise InputError(f"round: a Round expected, got {round!r}")
+        instance("round", round, Round)
         self._aborted.add(round)
 
     def _check_ready(self) -> None:
@@ -277,11 +270,6 @@ class Durable(Generic[E]):
 
         The round is made by a `copy`, so this scheduler does not change.  A copy costs about 15 microseconds for each
         task, and more than that for each class and machine; for several rounds, make one copy and use that.
-
-        Parameters
-        ----------
-        *events : Event
-        now : float
 
         Returns
         -------
@@ -397,10 +385,6 @@ class Durable(Generic[E]):
         policies : sequence of Policy
             Policies with the caller's own parts.
 
-        Returns
-        -------
-        Self
-
         Raises
         ------
         JournalError
@@ -459,7 +443,7 @@ class Scheduler(Durable[RoundEngine]):
         *,
         journal: JournalOrPath | None = None,
     ) -> None:
-        policy = checked(Policy() if policy is None else policy)
+        policy = instance("policy", Policy() if policy is None else policy, Policy)
         super().__init__(RoundEngine(policy, resources, whole("seed", seed, 0, 2**128 - 1)), journal)
 
     @property
@@ -505,10 +489,6 @@ class Scheduler(Durable[RoundEngine]):
         journal : Journal, optional
             Journal of the adapter.  With one, this scheduler refuses every later call, since the journal would lack it.
 
-        Returns
-        -------
-        RoundEngine
-
         Raises
         ------
         InputError
@@ -540,10 +520,6 @@ def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies:
         Path of the file, which is only read.
     policy, policies
         See `Scheduler.restore`, which also returns the scheduler.
-
-    Returns
-    -------
-    Recovery
     """
     recovery = Scheduler.restore(path, policy, policies).recovery
     assert recovery is not None

@@ -20,7 +20,8 @@ from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.fgm import DemandEstimator, FineGrained, Level, StageCost, Stages, StageShare
 from flowsched.sim import Arrival, Execution, Simulation, Workload
-from flowsched.sim.baselines import Greedy, drf, fifo
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import drf, fifo
 
 # One machine of 4 cores and 8 GB; A1 and A2 come first, then B1 (Figures 1 to 3 of the source):
 #    A: |1.0 core|0.8 cores        |             by request:  A1 A1 A1 .  .  .  .

@@ -16,7 +16,8 @@ from fgm_worlds import NAMES, known, submit
 import flowsched as fs
 from flowsched.exceptions import FlowschedError
 from flowsched.fgm import DemandEstimator, FineGrained, Stages
-from flowsched.sim.baselines import Greedy, drf
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import drf
 
 FALLS, EVEN = Stages([6, 6], [[3.0, 1.0], [0.5, 1.0]]), Stages([4], [[1.0, 2.0]])
 

@@ -17,7 +17,8 @@ from flowsched.cluster.events import Event, MachineAdded, MachineDrained, Machin
 from flowsched.cluster.model import Machine
 from flowsched.fgm import DemandEstimator, FineGrained, Stages, StageShare
 from flowsched.sim import Arrival, Execution, ForeignLoad, Simulation, Workload
-from flowsched.sim.baselines import Greedy, drf
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import drf
 
 
 def draw(rng: np.random.Generator) -> tuple[Workload, Execution]:

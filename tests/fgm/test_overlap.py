@@ -18,7 +18,8 @@ import flowsched as fs
 from flowsched.cluster.model import MICRO
 from flowsched.fgm import DemandEstimator, FineGrained, Level, Stages, Timelines
 from flowsched.fgm.timeline import Classes
-from flowsched.sim.baselines import Greedy, fifo
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import fifo
 
 IDLE_THEN_BUSY = Stages([20, 10], [[0.0, 1.0], [1.0, 1.0]])
 

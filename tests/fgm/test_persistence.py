@@ -23,7 +23,8 @@ from flowsched import cli
 from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages, StageShare
 from flowsched.journal.record_log import MAGIC, Reader, framed
 from flowsched.rounds import Preempt
-from flowsched.sim.baselines import Greedy, fifo
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import fifo
 
 ONE = {"k": Stages([10], [[1.0, 1.0]])}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import flowsched as fs
 from flowsched.fgm import FineGrained, Stages, StageShare
 from flowsched.fgm.share import SAMPLE
-from flowsched.sim.baselines import Shares
+from flowsched.sim.orders import Shares
 
 KINDS = {
     "wide": (4.0, 1.0, Stages([6, 6], [[1.0, 0.5], [4.0, 1.0]])),

@@ -13,7 +13,8 @@ from effort import effort
 import flowsched as fs
 from flowsched.exceptions import FlowschedError
 from flowsched.fgm import DemandEstimator, FineGrained, Level, StageShare
-from flowsched.sim.baselines import Greedy, drf
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import drf
 
 NAMES = ("cpu", "mem", "gpu", "disk")
 MACHINES = ["m0", "m1", "m2", "m3"]

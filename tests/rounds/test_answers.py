@@ -15,7 +15,8 @@ from portable_files import check_books, text
 
 import flowsched as fs
 from flowsched.fgm import FineGrained
-from flowsched.sim.baselines import Greedy, fifo
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import fifo
 
 
 def running() -> fs.Scheduler:

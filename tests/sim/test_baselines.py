@@ -10,9 +10,9 @@ import pytest
 from effort import effort
 
 import flowsched as fs
-from flowsched.sim.baselines import Greedy, Plan, Room, capacity, drf, fair, fifo, sjf, together
+from flowsched.sim.baselines import Greedy, Plan, Room, together
 from flowsched.sim.lines import Queue
-from flowsched.sim.orders import Order, Shares
+from flowsched.sim.orders import Order, Shares, capacity, drf, fair, fifo, sjf
 
 NAMES = ("cpu", "mem")
 

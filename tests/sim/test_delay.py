@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import flowsched as fs
 from flowsched.exceptions import InputError
 from flowsched.fgm import FineGrained
-from flowsched.sim.baselines import DelayScheduling, Greedy, drf, fifo
+from flowsched.sim.baselines import DelayScheduling, Greedy
+from flowsched.sim.orders import drf, fifo
 
 
 def greedy(machine: float, rack: float = 0.0, machines: int = 4, cores: int = 1) -> Greedy:

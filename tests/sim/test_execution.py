@@ -12,7 +12,8 @@ from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.fgm import Stages
 from flowsched.sim import Arrival, Execution, ForeignLoad, Metrics, Simulation, Workload
-from flowsched.sim.baselines import Greedy, fifo
+from flowsched.sim.baselines import Greedy
+from flowsched.sim.orders import fifo
 
 NAMES = ("cpu", "mem")
 

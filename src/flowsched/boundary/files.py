@@ -16,24 +16,11 @@ from flowsched.exceptions import InputError
 
 
 def replace(path: str | os.PathLike[str], data: str | bytes, mode: int | None = None, *, sync: bool = True) -> None:
-    """Write a file as a whole.
+    """Write a file as a whole, or raise OSError and leave the file as it was.
 
-    Parameters
-    ----------
-    path : path
-        Behind a symbolic link, the file that it leads to is replaced and the link stays.  A device or a pipe is written to
-        directly.
-    data : str or bytes
-        Text becomes UTF-8.
-    mode : int, optional
-        Permissions of the file; by default an old file keeps its own, and a new one has those that the umask leaves.
-    sync : bool
-        The contents are on the disk before they take their place, so they outlive a crash of the machine.
-
-    Raises
-    ------
-    OSError
-        It cannot be written; the file is as it was.
+    Behind a symbolic link the target is replaced and the link stays; a device or a pipe is written to directly.  Text
+    becomes UTF-8.  By default an old file keeps its permissions, and a new one has those that the umask leaves.  With
+    `sync` the contents are on the disk before they take their place, so they outlive a crash of the machine.
     """
     raw = data.encode() if isinstance(data, str) else data
     target = Path(os.path.realpath(path))

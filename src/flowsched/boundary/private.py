@@ -41,12 +41,7 @@ def made(path: Path) -> None:
 def folder(what: str, path: Path) -> None:
     """Make a folder for state, or take one that is there.
 
-    Raises
-    ------
-    InputError
-        It is another user's, others may write there, or it is a symbolic link.
-    OSError
-        It cannot be made.
+    Raise InputError if it is another user's, others may write there, or it is a symbolic link.
     """
     made(path)
     about = path.lstat()
@@ -58,10 +53,7 @@ def folder(what: str, path: Path) -> None:
 def check_place(what: str, path: Path) -> None:
     """Check the place of a file of state, which is in a folder of any user.
 
-    Raises
-    ------
-    InputError
-        All users may replace or alter the file, or it is another user's.
+    Raise InputError if all users may replace or alter the file, or it is another user's.
     """
     with suppress(OSError):
         about = path.parent.stat()

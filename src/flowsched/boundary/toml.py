@@ -67,15 +67,7 @@ def places(text: str) -> dict[Where, int]:
 
 
 class TomlFile:
-    """A file, and the faults that are found in it.
-
-    Raises
-    ------
-    InputError
-        It is not TOML.
-    OSError
-        The file cannot be read.
-    """
+    """A file of TOML, and the faults that are found in it."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -101,14 +93,8 @@ class TomlFile:
     def table(self, where: Where, keys: Mapping[str, tuple[Check, Any]], what: str | None = None) -> dict[str, Any]:
         """Return the checked values of a table, which may be missing, or their defaults.
 
-        Parameters
-        ----------
-        where : tuple
-            Its path, () for the file itself.
-        keys : mapping of str to (check, default)
-            The keys that it may have, or must have (`NEEDED`).
-        what : str, optional
-            How messages call it; by default by its path.
+        `where` is its path, () for the file itself; `keys` are those that it may have, or must have (`NEEDED`), each
+        with a check and a default; `what` is its name in messages, by default its path.
         """
         what = ".".join(map(str, where)) if what is None else what
         given: Any = self.content

@@ -13,7 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Set
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ _TEXT, _UNORDERED = (str, bytes), (str, bytes, Mapping, Set)
 _INFINITE = (math.inf, -math.inf)
 
 Floats = NDArray[np.float64]
+_T = TypeVar("_T")
 
 LARGEST_FLOAT = sys.float_info.max
 """Largest number that is accepted as a float; whole numbers beyond it are refused, too."""
@@ -183,6 +184,14 @@ def texts(what: str, values: Any) -> list[str]:
     return sorted({text(what, value) for value in ids(what, values)})
 
 
+def instance(what: str, value: Any, kind: type[_T], *, none: bool = False) -> _T:
+    """Return an object of a kind, or None where that is allowed."""
+    if not (isinstance(value, kind) or (none and value is None)):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise InputError(f"{what}: {article} {kind.__name__}{' or None' * none} expected, got {quoted(value)}")
+    return cast(_T, value)
+
+
 def mapping(what: str, value: Any) -> Mapping[Any, Any]:
     """Return the mapping itself."""
     if not isinstance(value, Mapping):
@@ -231,8 +240,6 @@ def part(what: str, value: Any) -> float:
         raise InputError(f"{what}: a number from 0 to 1 expected, got {quoted(value)}")
     return float(array)
 
-
-_T = TypeVar("_T")
 
 _new, _set = object.__new__, object.__setattr__
 

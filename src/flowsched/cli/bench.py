@@ -11,8 +11,6 @@ import click
 import flowsched
 from flowsched.cli.endings import BadInput, Command
 
-__all__ = ["bench"]
-
 
 @click.command(
     "bench",

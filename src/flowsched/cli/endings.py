@@ -20,7 +20,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
@@ -54,7 +53,9 @@ class _NoReader(Exception):
     """The reader of the standard output is gone; click would end otherwise at a `BrokenPipeError`."""
 
 
-class _Ends(click.Command):
+class Command(click.Command):
+    """A command with the endings of this module."""
+
     def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
         """See `click.Command.main`."""
         run: Callable[..., Any] = super().main
@@ -73,11 +74,7 @@ class _Ends(click.Command):
             return super().invoke(ctx)
 
 
-class Command(_Ends):
-    """A command with the endings of this module."""
-
-
-class Group(_Ends, click.Group):
+class Group(Command, click.Group):
     """A group of commands with the endings of this module."""
 
     command_class = Command
@@ -128,15 +125,7 @@ class Words(Console):
 def check_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None) -> None:
     """Refuse, before the work, outputs that cannot be written, or would overwrite each other or an input.
 
-    Parameters
-    ----------
-    outputs, inputs : mapping of str to path
-        By the option's name.
-
-    Raises
-    ------
-    BadInput
-        Names the files.
+    Both mappings are by the option's name, which the error (BadInput) shows with the file.
     """
     taken: dict[object, str] = {}
     for name, path in (inputs or {}).items():
@@ -249,6 +238,7 @@ def _code(error: BaseException) -> int | str | None:
         return 1
     if isinstance(error, FlowschedError):
         _say(f"Error: {shortened(str(error))}")
+        _flush_or_drop()
         return BadInput.exit_code
     if isinstance(error, MemoryError):
         _say(f"Error: not enough memory. {shortened(str(error))}".rstrip())
@@ -333,11 +323,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _unraisable(unraisable: Any) -> None:
     """Raise Ctrl-C again a little later if it came where nothing can be raised (in a finaliser)."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt) or unraisable.exc_type is KeyboardInterrupt:
-        threading.Thread(target=_again, daemon=True).start()
+        later = threading.Timer(0.001, signal.raise_signal, (signal.SIGINT,))
+        later.daemon = True
+        later.start()
     else:
         sys.__unraisablehook__(unraisable)
-
-
-def _again() -> None:
-    time.sleep(0.001)
-    signal.raise_signal(signal.SIGINT)

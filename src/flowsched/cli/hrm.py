@@ -72,7 +72,7 @@ def hrm() -> None:
 @_config
 def negotiator(config: Path) -> None:
     """Declare silent schedulers and machines lost."""
-    _serve("negotiator", _read(config))
+    _serve("negotiator", read_config(config))
 
 
 @hrm.command()
@@ -80,7 +80,7 @@ def negotiator(config: Path) -> None:
 @_name
 def scheduler(config: Path, name: str | None) -> None:
     """Place the tasks of jobs."""
-    _serve("scheduler", _read(config, name))
+    _serve("scheduler", read_config(config, name=name))
 
 
 @hrm.command()
@@ -90,7 +90,7 @@ def agent(config: Path, name: str | None) -> None:
     """Run containers on this machine (Linux)."""
     if not hasattr(os, "pidfd_open"):
         raise BadInput("an agent runs on Linux only")
-    _serve("agent", _read(config, name, units=True))
+    _serve("agent", read_config(config, name=name, units=True))
 
 
 def _serve(part: str, config: Config) -> None:
@@ -117,13 +117,6 @@ def _serve(part: str, config: Config) -> None:
         raise SystemExit(_FAILED) from None
 
 
-def _read(path: Path, name: str | None = None, units: bool = False) -> Config:
-    try:
-        return read_config(path, name=name, units=units)
-    except FlowschedError as error:
-        raise BadInput(str(error)) from None
-
-
 @contextmanager
 def _sql() -> Iterator[None]:
     try:
@@ -139,7 +132,7 @@ def _connected(config: Path) -> Iterator[Negotiator]:
     with _sql():
         from flowsched.hrm.service import connected
 
-        with connected(_read(config)) as negotiator:
+        with connected(read_config(config)) as negotiator:
             yield negotiator
 
 
@@ -152,7 +145,7 @@ def check(file: Path, name: str | None) -> None:
         "unit cores MiB GPU-MiB length most",
         (
             (unit.id, f"{unit.vcore:g}", f"{unit.mem:g}", f"{unit.gmem:g}", told["length"], told["most"])
-            for unit, told in _read(file, name, units=True)["units"]
+            for unit, told in read_config(file, name=name, units=True)["units"]
         ),
     )
 

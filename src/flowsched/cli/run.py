@@ -27,7 +27,6 @@ from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
 from flowsched.cluster.events import JobSubmitted
-from flowsched.exceptions import FlowschedError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
 from flowsched.run import Driver, Executor, ExecutorError, LocalExecutor, TaskCancelledError, capacity_here
@@ -154,22 +153,19 @@ def run(
     if retry_failed and state is None:
         raise BadInput("--retry-failed: of an earlier call, so --state DIR is needed")
     broken = None
+    jobs = read_jobs(file, output)
+    session = _Session(jobs, on, policy, state, cgroup, endings.Words(quiet), patience, elastic)
+    private.made(output)
+    if state is not None:
+        session.begin(file.read_bytes(), state)
+    if retry_failed:
+        session.forget_failed()
     try:
-        jobs = read_jobs(file, output)
-        session = _Session(jobs, on, policy, state, cgroup, endings.Words(quiet), patience, elastic)
-        private.made(output)
-        if state is not None:
-            session.begin(file.read_bytes(), state)
-        if retry_failed:
-            session.forget_failed()
-        try:
-            asyncio.run(session.main())
-        except ExecutorError as error:
-            broken = error
-        finally:
-            session.end()
-    except FlowschedError as error:
-        raise BadInput(str(error)) from None
+        asyncio.run(session.main())
+    except ExecutorError as error:
+        broken = error
+    finally:
+        session.end()
     if not quiet:
         endings.Out().print(session.table())
     if broken is not None:
@@ -184,14 +180,8 @@ def run(
 class _Session:
     """One run of a file.
 
-    Attributes
-    ----------
-    ends : dict of task to str
-        "" for tasks that ended well, the error of others; those of earlier calls over the same state included.
-    interrupted : int
-        Number of the signal, or 0.
-    stopped : int
-        Tasks that ran when it was interrupted.
+    `ends` has "" for tasks that ended well, the error of others; those of earlier calls over the same state included.
+    `interrupted` is the number of the signal, or 0, and `stopped` counts the tasks that ran then.
     """
 
     def __init__(

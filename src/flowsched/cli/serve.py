@@ -93,16 +93,13 @@ def serve(
     token = _token(token_file)
     if token is None and not server.is_loopback(host):
         raise BadInput(f"--host {host}: others reach it, so it needs a token: --token-file or FLOWSCHED_TOKEN")
-    try:
-        chosen = policy_named(policy) if ":" in policy else Policy.named(policy)
-        names = tuple(name.strip() for name in resources.split(","))
-        listener = server.bound(host, port)
-        opened = None if journal is None else Journal(journal)
-        scheduler = Scheduler(chosen, resources=names, journal=opened)
-        told = ToldRequests(None if journal is None else f"{journal}.requests", scheduler.cluster.events)
-        service = Service(scheduler, told, interval=interval, round_limit=time_limit)
-    except FlowschedError as error:
-        raise BadInput(str(error)) from None
+    chosen = policy_named(policy) if ":" in policy else Policy.named(policy)
+    names = tuple(name.strip() for name in resources.split(","))
+    listener = server.bound(host, port)
+    opened = None if journal is None else Journal(journal)
+    scheduler = Scheduler(chosen, resources=names, journal=opened)
+    told = ToldRequests(None if journal is None else f"{journal}.requests", scheduler.cluster.events)
+    service = Service(scheduler, told, interval=interval, round_limit=time_limit)
     if journal is None:
         click.echo("Without --journal, all is lost when the service ends.", err=True)
     given, (address, number) = token or secrets.token_urlsafe(24), listener.getsockname()[:2]

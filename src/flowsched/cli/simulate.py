@@ -7,6 +7,7 @@ import importlib.util
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,6 @@ from flowsched.cli.endings import BadInput
 from flowsched.cli.trace import load, print_tables, trace_options
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
-from flowsched.exceptions import FlowschedError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
@@ -219,7 +219,7 @@ def simulate(**options: Any) -> None:
         simulation = _simulation(options, workload)
     except sim.AuditError as error:
         raise click.ClickException(str(error)) from None
-    except (FlowschedError, ImportError) as error:
+    except ImportError as error:
         raise BadInput(str(error)) from None
     try:
         with endings.on_interrupt(simulation.stop), _watch(console, workload, options["until"]) as progress:
@@ -229,8 +229,6 @@ def simulate(**options: Any) -> None:
         metrics = simulation.metrics()
     except sim.AuditError as error:
         raise click.ClickException(str(error)) from None
-    except FlowschedError as error:
-        raise BadInput(str(error)) from None
     if simulation.stopped:
         console.print(
             f"Interrupted after {duration(metrics.facts['end'])} of simulated time; what follows is partial.",
@@ -424,11 +422,11 @@ def _compare(options: dict[str, Any]) -> None:
     work = _workload(options)
     for name in names:
         sim.scheduler(name, work)
-    words, stop = endings.Words(options["quiet"]), _Stop()
+    words, stop = endings.Words(options["quiet"]), threading.Event()
     processes = min(os.cpu_count() or 1, len(names) * len(seeds))
     columns = (BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with (
-        endings.on_interrupt(stop),
+        endings.on_interrupt(stop.set),
         Progress(*columns, console=words, transient=True, disable=not words.is_terminal) as bar,
     ):
         task = bar.add_task("", total=len(names) * len(seeds))
@@ -442,7 +440,7 @@ def _compare(options: dict[str, Any]) -> None:
 
         found = sim.compare(
             partial(_made, options), names, seeds, processes=processes, until=options["until"],
-            options=simulation, said=said, stopped=lambda: stop.called,
+            options=simulation, said=said, stopped=stop.is_set,
         )  # fmt: skip
     recorded = options["trace"] not in (None, "model") and options["trace"] not in sim.SYNTHETIC
     found = replace(
@@ -469,15 +467,6 @@ def _compare(options: dict[str, Any]) -> None:
         _print_comparison(found, recorded)
     if not found.whole:
         sys.exit(endings.REFUSED if found.lost else endings.INTERRUPTED)
-
-
-class _Stop:
-    """Called by the first Ctrl-C."""
-
-    called = False
-
-    def __call__(self) -> None:
-        self.called = True
 
 
 def _made(options: dict[str, Any], seed: int) -> sim.Workload:

@@ -19,24 +19,6 @@ from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import FlowProblem
 from flowsched.network.results import Algorithm
 
-__all__ = [
-    "ALGORITHMS",
-    "PACKAGES",
-    "Infeasible",
-    "Measured",
-    "Solve",
-    "Turns",
-    "by_ends",
-    "differences",
-    "flowsched_once",
-    "installed",
-    "ortools",
-    "pylmcf_cold",
-    "pylmcf_graph",
-    "take_turns",
-    "without_lower",
-]  # fmt: skip
-
 ALGORITHMS: tuple[Algorithm, ...] = ("auto", "repair", "cost_scaling", "network_simplex")
 
 Solve = Callable[[FlowProblem], "Measured"]

@@ -16,10 +16,8 @@ from rich.text import Text
 
 from flowsched import sim
 from flowsched.cli import endings
-from flowsched.cli.endings import BadInput
 from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import MICRO, Resources
-from flowsched.exceptions import FlowschedError
 from flowsched.sim.summary import Table, amount, duration, resource_label
 from flowsched.sim.traces.load import recognised
 from flowsched.sim.workload import Workload
@@ -53,12 +51,9 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load(path: str, options: dict[str, Any]) -> sim.Workload:
-    """Return a trace, or end with one line."""
-    try:
-        work = sim.load_trace(path, options["format"], variant=options["variant"], machines=options["machines"])
-        return work if options["limit"] is None else work.head(options["limit"])
-    except FlowschedError as error:
-        raise BadInput(str(error)) from None
+    """Return a trace, or the first tasks of it."""
+    work = sim.load_trace(path, options["format"], variant=options["variant"], machines=options["machines"])
+    return work if options["limit"] is None else work.head(options["limit"])
 
 
 _NAME = 40
@@ -155,10 +150,7 @@ def convert(file: str, out: Path, **options: Any) -> None:
     """
     endings.check_files({"OUT": out}, {"FILE": None if file == "model" or file in sim.SYNTHETIC else Path(file)})
     workload = load(file, options)
-    try:
-        sim.write_trace(workload, out)
-    except FlowschedError as error:
-        raise BadInput(str(error)) from None
+    sim.write_trace(workload, out)
     endings.Words().print(f"{out}: {workload.n_tasks:,} tasks, {len(workload.machines):,} machines", soft_wrap=True)
 
 

@@ -8,11 +8,12 @@ Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grain
 Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM).
 """
 
-from flowsched.fgm.adapter import FineGrained, Plans
+from flowsched.fgm.adapter import FineGrained
 from flowsched.fgm.adjust import Adjustment, Level, conformity, time_weighted_mean
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator, Profile, by_progress
 from flowsched.fgm.forecast import missed, theoretical_duration
+from flowsched.fgm.protocols import Plans
 from flowsched.fgm.share import StageShare
 from flowsched.fgm.stages import Stages, divide_stages
 from flowsched.fgm.timeline import Timeline, Timelines, compression, match, max_compression

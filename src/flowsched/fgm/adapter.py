@@ -29,8 +29,6 @@ from flowsched.journal.rerun import policy_of
 from flowsched.policy import Policy
 from flowsched.scheduler import Durable, JournalOrPath, Scheduler
 
-__all__ = ["FineGrained", "Plans"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -22,11 +22,6 @@ class StageCost:
     The mean of two parts.  The first one is the resulting compression, as a fraction of its limit.  The second one is
     the unevenness of the remaining free amounts: the largest free fraction of a resource less the smallest one, since
     one resource without another is of little use.
-
-    Parameters
-    ----------
-    fine : FineGrained
-    weight : float
     """
 
     def __init__(self, fine: StageKnowledge, weight: float = 1.0) -> None:

@@ -10,9 +10,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import compress
 from typing import Any
 
@@ -21,17 +22,21 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
-from flowsched.cluster.records import Group, TaskRecord
+from flowsched.cluster.records import Group, TaskClass, TaskRecord
 from flowsched.exceptions import InputError
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
+from flowsched.fgm.export import learn, told
 from flowsched.fgm.observer import Observer
-from flowsched.fgm.persistence import StageAdapter
+from flowsched.fgm.persistence import EXTRAS, audit
 from flowsched.fgm.protocols import Adoptable, FlowEngine, Plans, PlansEngine
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.settings import Settings
+from flowsched.fgm.share import StageShare
+from flowsched.journal.engine import Line
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
+from flowsched.policy.serialize import Makers
 from flowsched.rounds.engine import State
 from flowsched.rounds.values import Commit, Delta, Migrate, Preempt, Preemption, Reason, ReasonCode, Round
 from flowsched.scheduler import Scheduler
@@ -43,24 +48,9 @@ Ints = NDArray[np.int64]
 class StageEngine:
     """Decides as the engine of a scheduler does, but by stages.
 
-    Parameters
-    ----------
-    scheduler : Plans
-        Fresh.  Its cluster's fit rule is this engine's from now on.  One that is `Adoptable` is adopted, and its policy
-        gets a `StageCost` if that has a weight.
-    settings : Settings
-    estimator : DemandEstimator
-    journal : Journal, optional
-        Journal that will record the calls.
-
-    Attributes
-    ----------
-    scheduler : Plans
-    inner : FlowEngine
-        The scheduler's engine.
-    rule : StageRule
-        The cluster's fit rule, which has the forecast and the learner; another object after `replace_state`.
-    adapter : StageAdapter
+    The scheduler is fresh, and its cluster's fit rule is this engine's from now on.  One that is `Adoptable` is
+    adopted, and its policy gets a `StageCost` if that has a weight.  `inner` is the scheduler's engine; `rule` is the
+    cluster's fit rule, another object after `replace_state`.  A `journal` will record the calls.
     """
 
     def __init__(
@@ -148,16 +138,13 @@ class StageEngine:
         """Apply events in their order, and learn from samples among them; return the runs that they ended."""
         self.cluster.check_whole()
         try:
-            return self._observe(events)
+            with self.rule.busy():
+                return self._observer.apply_batch(events)
         except BaseException:
             if self.journal is not None:
                 for words in self._observer.side_effects():
                     self.journal.record_after(words)
             raise
-
-    def _observe(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
-        with self.rule.busy():
-            return self._observer.apply_batch(events)
 
     def learn(self, most: int | None) -> None:
         """Take in observations, `most` of them or all, and look again at the classes and machines that they change."""
@@ -266,13 +253,70 @@ class StageEngine:
                 raise InputError(f"FineGrained does not know what {words!r} is")
 
 
-class Evictions:
-    """Adds evictions to rounds, and carries them out.
+class StageAdapter:
+    """The `Adapter` of FGM; see `flowsched.journal.engine`."""
 
-    Parameters
-    ----------
-    rule : StageRule
-    """
+    name = "FineGrained"
+    extras = EXTRAS
+
+    def __init__(self, engine: StageEngine) -> None:
+        self._engine = engine
+
+    @property
+    def rule(self) -> StageRule:
+        """The fit rule that FGM gave to its cluster."""
+        return self._engine.rule
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """Name and settings in words, the estimator's with them."""
+        return self._engine.settings.words(self._engine.estimator)
+
+    @property
+    def makers(self) -> Makers:
+        """Makers of costs and shares by stages."""
+        engine = self._engine
+        return {f"{kind.__module__}.{kind.__qualname__}": partial(kind, engine) for kind in (StageCost, StageShare)}
+
+    @property
+    def warm_state(self) -> Any:
+        """The knowledge of the estimator."""
+        return self._engine.estimator.__getstate__()
+
+    @warm_state.setter
+    def warm_state(self, state: Any) -> None:
+        vars(self._engine.estimator).update(state)
+
+    def keep(self, journal: Journal) -> None:
+        """Record in a journal the calls of the estimator, and the effects of queries."""
+        self._engine.journal = self._engine.estimator.recorder = journal
+        self._engine.rule.record = journal.record
+
+    def replay_record(self, words: Any) -> None:
+        """Repeat the call of a record."""
+        self._engine.replay_record(words)
+
+    def check_state(self, state: State) -> None:
+        """Refuse a fit rule that contradicts itself or its cluster."""
+        audit(state.cluster.inventory.rule, state.cluster)
+
+    def blank_cluster(self) -> Cluster:
+        """Return an empty cluster with an empty fit rule of the same settings."""
+        cluster = Cluster(self._engine.cluster.resources)
+        self._engine.settings.give_rule(cluster, self._engine.estimator.blank())
+        return cluster
+
+    def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
+        """Yield the learnt data as lines; see `flowsched.fgm.export`."""
+        return told(self._engine.rule, classes)
+
+    def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
+        """Give the fit rule of a rebuilt cluster the knowledge of lines."""
+        learn(cluster, classes, lines)
+
+
+class Evictions:
+    """Adds evictions to rounds, and carries them out."""
 
     def __init__(self, rule: StageRule) -> None:
         self._forecast, self._learner = rule.forecast, rule.learner

@@ -332,7 +332,6 @@ def by_progress(times: ArrayLike, usage: ArrayLike, duration: float, points: int
         NaN where nothing was measured.
     duration : float
         From the start to the end.
-    points : int
 
     Returns
     -------

@@ -140,10 +140,7 @@ def _watch(watch: MachineWatch) -> _Line:
 def learn(cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[_Line]) -> None:
     """Give the rule of a rebuilt cluster the knowledge of lines; `classes` by the numbers in them.
 
-    Raises
-    ------
-    InputError
-        A line has impossible values; other errors where it is not a valid line at all.
+    Raise InputError if a line has impossible values, and other errors where it is not a valid line at all.
     """
     rule = cluster.inventory.rule
     assert isinstance(rule, StageRule)

@@ -49,14 +49,8 @@ _SLACK = 1e-6
 class Plan:
     """Outcome for a machine's tasks and for newcomers, if these started.
 
-    Attributes
-    ----------
-    short : int
-        A resource that is over-committed at some time, -1 without one.
-    late : bool
-        True if one of them misses its deadline because of compression.
-    until : float
-        Last time at which the newcomers' deadline can be met at all.
+    `short` is a resource that is over-committed at some time, -1 without one.  `late` is true if one of them misses its
+    deadline because of compression; `until` is the last time at which the newcomers' deadline can be met at all.
     """
 
     short: int
@@ -72,29 +66,14 @@ class Plan:
 class Forecast:
     """States and timelines of the machines of a cluster.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    timelines : Timelines
-    source : Source
-        Estimates the needs of classes.
+    By row of the machine, `foreign` is the load of others, shape (rows, resources), in micro-units, and `compress` is 1
+    where compression is allowed.  `due` is the next time at which the machine is worth another look although nothing
+    happens there: more tasks of a waiting class fit then (`StageRule.narrow`), a refusal ends, or a timeline with
+    merged stages is to be computed again; infinite for never.  `done` is the end of the timeline's validity: then a
+    task there should be done, or half of a timeline with merged stages is past.
 
-    Attributes
-    ----------
-    catalog : Catalog
-    foreign : ndarray of int64, shape (rows, resources)
-        Load of others on the machine of a row, in micro-units.
-    compress : ndarray of uint8, shape (rows,)
-        1 where compression is allowed.
-    due : ndarray of float64, shape (rows,)
-        Next time at which the machine is worth another look although nothing happens there: more tasks of a waiting class
-        fit then (`StageRule.narrow`), a refusal ends, or a timeline with merged stages is to be computed again.  Infinite for
-        never.
-    done : ndarray of float64, shape (rows,)
-        End of the timeline's validity: then a task there should be done, or half of a timeline with merged stages is past.
-    undated : dict of TaskRecord to (int, float or None)
-        Runs, by turn, that began (None) or ended at no stated time since the last round; those that ended, with the
-        time when they began.
+    `undated` has the runs, by turn, that began (None) or ended at no stated time since the last round; those that
+    ended, with the time when they began.
     """
 
     def __init__(self, cluster: Cluster, timelines: Timelines, source: Source) -> None:
@@ -148,12 +127,9 @@ class Forecast:
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
         if rows > len(self.due):
-            more = max(rows, 2 * len(self.due)) - len(self.due)
-            self.foreign = np.concatenate([self.foreign, np.zeros((more, self.foreign.shape[1]), np.int64)])
-            self.compress = np.concatenate([self.compress, np.ones(more, np.uint8)])
-            self.due = np.concatenate([self.due, np.full(more, np.inf)])
-            self.done = np.concatenate([self.done, np.full(more, np.inf)])
-            self._time = np.concatenate([self._time, np.full(more, -np.inf)])
+            self.foreign, self.compress = grown(self.foreign, rows), grown(self.compress, rows, fill=1)
+            self.due, self.done = grown(self.due, rows, fill=np.inf), grown(self.done, rows, fill=np.inf)
+            self._time = grown(self._time, rows, fill=-np.inf)
             self.timelines.grow(len(self.due))
             self._tell_rows()
 

@@ -26,18 +26,8 @@ MOST = 512
 class Learner:
     """Samples of running tasks and of machines, and estimates from them.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    estimator : DemandEstimator
-    adjustment : Adjustment
-    threshold, min_length, highest
-        See `FineGrained`.
-
-    Attributes
-    ----------
-    suspects : dict of int
-        Rows of machines whose level fell to STOP since the last round; read and cleared by each round.
+    `threshold`, `min_length` and `highest` are described in `FineGrained`.  `suspects` has the rows of machines whose
+    level fell to STOP since the last round; each round reads and clears it.
     """
 
     def __init__(
@@ -62,7 +52,10 @@ class Learner:
 
     def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float, progress: float | None) -> None:
         """Record the usage of a running task at this age, NaN where not measured, and its progress, if given."""
-        trace_of(self._traces, task).add(age, usage, compression, progress)
+        trace = self._traces.get(task)
+        if trace is None or trace.turn != task.turn:
+            trace = self._traces[task] = TaskTrace(task.turn)
+        trace.add(age, usage, compression, progress)
 
     def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
         """End a run of a task after a duration, None for one that was not completed.
@@ -119,13 +112,8 @@ class Learner:
     ) -> tuple[Floats, Level]:
         """Take in a sample of a whole machine; return the load of others, and the level.
 
-        Parameters
-        ----------
-        row : int
-        now : float
-        total, used, estimated, foreign : ndarray of float64, shape (resources,)
-            Capacity, sampled use, estimated use, and the part of this that was attributed to others.  Where
-            `used` is NaN, the estimate is assumed.
+        All are of shape (resources,): capacity, sampled use (where it is NaN, the estimate is assumed), estimated use,
+        and the part of this that was attributed to others.
         """
         watch = self._watches.setdefault(row, MachineWatch(self.adjustment))
         tasks = self._cluster.by_row[row].tasks
@@ -182,12 +170,8 @@ class TaskTrace:
     def by_point(self, duration: float, points: int) -> tuple[Floats, Floats]:
         """Turn the samples of a run of this duration into amounts and seconds by point of progress.
 
-        Returns
-        -------
-        used : ndarray of float64, shape (points, resources + 1)
-            The compression is in the last column.
-        seconds : ndarray of float64, shape (points,)
-            By the task's own progress if every sample has it, else as if it had proceeded evenly.
+        The amounts have shape (points, resources + 1), with the compression in the last column.  The seconds are by the
+        task's own progress if every sample has it, else as if it had proceeded evenly.
         """
         columns = np.column_stack([self.usage, self.compression])
         # The clock of the samples may differ a little from that of the events.
@@ -203,18 +187,9 @@ class TaskTrace:
 class MachineWatch:
     """Samples of one machine.
 
-    Parameters
-    ----------
-    adjustment : Adjustment
-
-    Attributes
-    ----------
-    level : Level
-        Level at which the machine is to be matched.
-    used : ndarray of float64, shape (resources,)
-        Use of the whole machine: the mean (14) of the last samples.
-    foreign : ndarray of float64, shape (resources,)
-        Load of others: the mean (14) of the last samples, or the last one if that is more.
+    `level` is the level at which the machine is to be matched.  By resource, `used` is the use of the whole machine,
+    the mean (14) of the last samples; `foreign` is the load of others, the mean (14) of the last samples, or the last
+    one if that is more.
     """
 
     def __init__(self, adjustment: Adjustment) -> None:
@@ -228,24 +203,10 @@ class MachineWatch:
         self._samples: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
 
     def add(self, time: float, total: Floats, used: Floats, ours: Floats, estimated: Floats) -> Floats:
-        """Add a sample of the whole machine; one at the time of the last replaces it, an earlier one is dropped.
+        """Add a sample; one at the time of the last replaces it, an earlier one is dropped.
 
-        Parameters
-        ----------
-        time : float
-        total : ndarray of float64, shape (resources,)
-            Capacity.
-        used : ndarray of float64, shape (resources,)
-            Use of the whole machine.
-        ours : ndarray of float64, shape (resources,)
-            The part of the scheduler's tasks in it.
-        estimated : ndarray of float64, shape (resources,)
-            Estimated use of the whole machine.
-
-        Returns
-        -------
-        ndarray of float64, shape (resources,)
-            `foreign`
+        All are of shape (resources,): capacity, use of the whole machine, the part of the scheduler's tasks in it, and
+        the estimated use of the whole machine.  Returns `foreign`.
         """
         if self._last is None:
             seconds = 1.0
@@ -269,11 +230,3 @@ class MachineWatch:
         self._conformities.append(np.divide(over, total, out=np.zeros(len(total)), where=total > 0))
         self.level = adjust.level(list(self._conformities))
         return self.foreign
-
-
-def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace:
-    """Return the trace of a task's present run; make one if there is none."""
-    trace = traces.get(task)
-    if trace is None or trace.turn != task.turn:
-        trace = traces[task] = TaskTrace(task.turn)
-    return trace

@@ -24,16 +24,10 @@ LEAST = 64
 
 @dataclass(slots=True, eq=False)
 class Needs:
-    """Assumed needs of the tasks of a class.
+    """Assumed needs of the tasks of a class: stage by stage, one stage with the largest needs, one with the request.
 
-    Attributes
-    ----------
-    fine, coarse, request : Stages
-        Stage by stage; one stage with the largest needs of all stages; one stage with the request.
-    serial : int
-        Unique among all needs that ever were.
-    entries : dict of Stages to int
-        Entry in the stock, for those of the three that are in it.
+    `serial` is unique among all needs that ever were; `entries` has the places in the stock of those of the three that
+    are there.
     """
 
     fine: Stages
@@ -93,17 +87,7 @@ class Stock:
 class Catalog:
     """The needs of classes.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    source : Source
-        Estimates needs.
-
-    Attributes
-    ----------
-    stock : Stock
-    entry : ndarray of int64, shape (classes,)
-        Entry in the stock of the `Needs.fine` of the class of an index.
+    `source` estimates them.  `entry` has, by index of a class, the place of its `Needs.fine` in the stock.
     """
 
     def __init__(self, cluster: Cluster, source: Source) -> None:
@@ -158,12 +142,7 @@ class Catalog:
     ) -> tuple[list[TaskClass], dict[int, Needs]]:
         """Estimate the needs of these kinds again.
 
-        Returns
-        -------
-        classes : list of TaskClass
-            The classes concerned.
-        known : dict of int to Needs
-            By old entry, the new needs of classes of which only the request was known.
+        Returns the classes concerned and, by old entry, the new needs of classes of which only the request was known.
         """
         classes = [cls for cls in self._needs if key(cls.kind) in kinds]
         known = {}
@@ -176,15 +155,8 @@ class Catalog:
     def compact(self, running: Callable[[], Ints]) -> Ints | None:
         """Forget classes without tasks, and stages that no task is in or may start with.
 
-        Parameters
-        ----------
-        running : callable
-            Entries that tasks are in.
-
-        Returns
-        -------
-        ndarray of int64 or None
-            By old entry, the new one; None where nothing was moved.
+        `running` returns the entries that tasks are in.  Returns, by old entry, the new one; None where nothing was
+        moved.
         """
         self._needs = {cls: need for cls, need in self._needs.items() if cls.tasks}
         if len(self.stock) <= self._full:

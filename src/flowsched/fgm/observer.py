@@ -29,16 +29,7 @@ _OfMachines = ev.MachineUpdated | ev.MachineFailed | ev.MachineRemoved
 
 
 class Observer:
-    """Passes events on to the engine under FGM, and reports their effects to the learner and the forecast of a fit rule.
-
-    Parameters
-    ----------
-    rule : StageRule
-    highest : Level
-        See `FineGrained`.
-    inner : FlowEngine
-        Applies the events.
-    """
+    """Passes events on to the engine under FGM, and reports their effects to learner and forecast of a fit rule."""
 
     def __init__(self, rule: StageRule, highest: Level, inner: FlowEngine) -> None:
         self._ended: list[ev.EndedRun] = []

@@ -48,14 +48,7 @@ class _Account:
 
 
 class Tree:
-    """The processes of one task.
-
-    Parameters
-    ----------
-    roots : sequence of psutil.Process
-    below : mapping of int to list of psutil.Process
-        See `children`.
-    """
+    """The processes of one task, from its roots; `below` as from `children`."""
 
     def __init__(self, roots: Iterable[psutil.Process], below: Below) -> None:
         self._parents: dict[psutil.Process, psutil.Process | None] = dict.fromkeys(roots)

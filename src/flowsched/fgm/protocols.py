@@ -95,14 +95,7 @@ class StageKnowledge(Protocol):
 class PlansEngine:
     """Calls a scheduler, which guards itself.
 
-    Parameters
-    ----------
-    scheduler : Plans
-
-    Raises
-    ------
-    InputError
-        By all methods for copies and files: they are for `flowsched.Scheduler` only.
+    All methods for copies and files raise InputError: they are for `flowsched.Scheduler` only.
     """
 
     adapter: None = None

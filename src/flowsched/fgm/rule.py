@@ -42,14 +42,8 @@ _KEPT = 256
 class Refused:
     """Refusals of `StageRule.admits` on a machine.
 
-    Attributes
-    ----------
-    turns : list of int
-        Of the tasks that ran there; with other tasks the refusals do not hold.
-    until : float
-        Time at which the machine is to be queried again: a stage ends there, or a deadline can no longer be met.
-    short : dict of int to (int, int)
-        By class (index), the serial of the needs that were refused, and a resource that was short, or `LATE`.
+    They hold only with the tasks of these `turns`, and until a stage ends there, or a deadline can no longer be met.
+    `short` has, by class (index), the serial of the needs that were refused, and a resource that was short, or `LATE`.
     """
 
     turns: list[int]
@@ -60,21 +54,9 @@ class Refused:
 class StageRule:
     """A `Limit` by stages, in place of the sum of the requests.
 
-    Parameters
-    ----------
-    forecast : Forecast
-    learner : Learner
-    highest : Level
-        The finest level on any machine.
-    idle : float
-        A machine of which a smaller fraction is idle (by its samples) takes no more tasks; Th of Algorithm 1, line 1.
-
-    Attributes
-    ----------
-    now : float
-        Time of the present round, or of the last one.
-    record : callable or None
-        Records the queries that made it look at machines or classes: later answers depend on these looks.
+    `highest` is the finest level on any machine.  A machine of which a smaller fraction than `idle` is idle (by its
+    samples) takes no more tasks; Th of Algorithm 1, line 1.  `now` is the time of the present round, or of the last
+    one.  `record` records the queries that made it look at machines or classes: later answers depend on these looks.
     """
 
     def __init__(self, forecast: Forecast, learner: Learner, highest: Level, idle: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from flowsched.boundary.validate import mapping, number, part
+from flowsched.boundary.validate import instance, mapping, number, part
 from flowsched.cluster import Cluster, Resources
 from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
@@ -47,12 +47,7 @@ class Settings:
         idle: float,
         weight: float,
     ) -> Settings:
-        """Return settings for a cluster of these resources.
-
-        Raises
-        ------
-        InputError
-        """
+        """Return settings for a cluster of these resources, or raise InputError."""
         number("FineGrained: contention", contention, 0)
         if compressible is None:
             compressible = {name: 0.1 for name in _SQUEEZED if name in resources.names}
@@ -67,8 +62,7 @@ class Settings:
         for what, value in (("min_length", min_length), ("idle", idle)):
             part(f"FineGrained: {what}", value)
         adjustment = Adjustment() if adjustment is None else adjustment
-        if not isinstance(adjustment, Adjustment):
-            raise InputError(f"FineGrained: adjustment: an Adjustment expected, got {adjustment!r}")
+        instance("FineGrained: adjustment", adjustment, Adjustment)
         if highest not in tuple(Level):
             raise InputError(f"FineGrained: highest: a Level expected, got {highest!r}")
         return cls(compressible, contention, threshold, min_length, adjustment, Level(highest), idle, weight)
@@ -95,10 +89,7 @@ class Settings:
 def arguments(words: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `FineGrained` that were described.
 
-    Raises
-    ------
-    UnknownIdError
-        The estimator is of a class of the caller's own.
+    Raise UnknownIdError if the estimator is of a class of the caller's own.
     """
     ours = {describe(thing)["is"]: type(thing) for thing in (Adjustment(), DemandEstimator())}
     known = {name: rebuild(value, ours) for name, value in words.items() if name != "is"}

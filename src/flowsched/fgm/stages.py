@@ -94,10 +94,6 @@ def divide_stages(
     seconds : array_like, shape (points,) or scalar, optional
         Time at each point, or in all; that of the profile, else 1 in all.
 
-    Returns
-    -------
-    Stages
-
     Examples
     --------
     >>> stages = divide_stages([[1.0], [1.1], [3.0], [3.1]], thresholds=0.5, seconds=8)

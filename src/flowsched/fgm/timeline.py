@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flowsched.boundary.validate import amounts, number, numbers
+from flowsched.cluster.columns import grown
 from flowsched.cluster.model import LARGEST, MICRO
 from flowsched.exceptions import InputError
 from flowsched.fgm import _match
@@ -116,8 +117,6 @@ def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention
 
     Parameters
     ----------
-    task : Stages
-    machine : Timeline
     limit : array_like, shape (resources,) or scalar
         Compression allowed of each resource; 0 for incompressible ones.
     contention : float
@@ -162,19 +161,9 @@ def _limits(limit: ArrayLike, resources: int) -> Floats:
 class Classes:
     """Stages of many classes as arrays of the kernel.
 
-    Parameters
-    ----------
-    stages : sequence of Stages
-    resources : int
-
-    Attributes
-    ----------
-    at, until, order, want : ndarray
-        As in the kernel's ``fits``; `want` in micro-units, rounded up, nothing in a stage of no length.
-    seconds, progress : ndarray of float64
-        Lengths of the stages, and progress at their ends.
-    duration : ndarray of float64
-        By class.
+    `at`, `until`, `order` and `want` are as in the kernel's ``fits``; `want` in micro-units, rounded up, nothing in a
+    stage of no length.  `seconds` and `progress` are the lengths of the stages, and the progress at their ends;
+    `duration` is by class.
     """
 
     def __init__(self, stages: Sequence[Stages], resources: int) -> None:
@@ -227,13 +216,8 @@ class Timelines:
 
     def grow(self, rows: int) -> None:
         """Make room for this many rows."""
-        have = len(self.ends)
-        if have < rows:
-            more = max(rows, 2 * have) - have
-            self.ends = np.concatenate([self.ends, np.full((more, self.ends.shape[1]), np.inf)])
-            shape = (more, *self.available.shape[1:])
-            self.available = np.concatenate([self.available, np.zeros(shape, np.int64)])
-            self.reach = np.concatenate([self.reach, np.zeros(shape, np.int64)])
+        self.ends = grown(self.ends, rows, fill=np.inf)
+        self.available, self.reach = grown(self.available, rows), grown(self.reach, rows)
 
     def present(self, rows: Ints, now: float) -> Ints:
         """Return the present stage of each machine: the first that has not ended; the last one used never ends."""
@@ -274,9 +258,7 @@ class Timelines:
 
         Parameters
         ----------
-        classes : Classes
         rows : ndarray of int64, shape (rows,)
-        now : float
         count : ndarray of int64, shape (classes, rows)
             As `fits` counted.
         open : ndarray of bool, shape (classes, rows)

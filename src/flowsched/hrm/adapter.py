@@ -27,7 +27,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import number
+from flowsched.boundary.validate import seconds
 from flowsched.cluster import Cluster, Task
 from flowsched.cluster.events import (
     Event,
@@ -80,26 +80,14 @@ class _LayerCost:
     weight = 1.0
 
     def __init__(self) -> None:
-        self._base: dict[int, float] = {}
-        self._gpu: dict[int, bool] = {}
-
-    def add(self, row: int, gpu: bool) -> None:
-        """Add the machine of a row; `gpu` is True for one of a GPU unit."""
-        self._gpu[row] = gpu
-
-    def set_base(self, row: int, cost: float) -> None:
-        """Set the cost of a row for every task."""
-        self._base[row] = cost
-
-    def base(self, row: int) -> float:
-        """Return the cost of a row for every task."""
-        return self._base[row]
+        self.base: dict[int, float] = {}  # by row: the cost for every task
+        self.gpu: dict[int, bool] = {}  # by row: True for a machine of a GPU unit
 
     def __call__(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Cost in [0, 1], shape (classes, rows)."""
         listed = rows.tolist()
-        base = np.fromiter((self._base.get(row, 0.0) for row in listed), np.float64, len(listed))
-        gpu = np.fromiter((self._gpu.get(row, False) for row in listed), np.bool_, len(listed))
+        base = np.fromiter((self.base.get(row, 0.0) for row in listed), np.float64, len(listed))
+        gpu = np.fromiter((self.gpu.get(row, False) for row in listed), np.bool_, len(listed))
         needless = (cluster.inventory.demand[classes, AMOUNTS.index["gmem"]] == 0)[:, None] & gpu[None, :]
         return np.asarray(np.minimum(base[None, :] + _WRONG_UNIT * needless, 1.0), np.float64)
 
@@ -135,20 +123,15 @@ class Hybrid:
     """
 
     def __init__(self, *, horizon: float = 60.0, max_wait: float = math.inf, seed: int = 0) -> None:
-        if not number("horizon", horizon) > 0:
-            raise InputError(f"horizon: a number of seconds > 0 expected, got {horizon!r}")
-        if not number("max_wait", max_wait, finite=False) > 0:
-            raise InputError(f"max_wait: a number of seconds > 0 expected, got {max_wait!r}")
-        self.horizon = horizon
-        self.max_wait = max_wait
+        self.horizon = seconds("horizon", horizon)
+        self.max_wait = seconds("max_wait", max_wait, finite=False)
         self.seed = seed
         self.last: Round | None = None
         self._costs = _LayerCost()
         self.scheduler: OpenTasks = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
         self._states: dict[str, UnitState] = {}
-        self._starts: dict[
-            str, float
-        ] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
+        # By unit: predicted start of its queue's next container, as of the last refresh.
+        self._starts: dict[str, float] = {}
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
         # By unit whose layer is not up to date: the amounts for streams, and the predicted wait in its queue.
@@ -207,11 +190,6 @@ class Hybrid:
             self._layer(("stream", unit), ("stream", unit) not in self._layers, stream, cost, state.capacity[2] > 0)
         self._stale_streams.clear()
 
-    def _refresh_queues(self) -> None:
-        for unit, wait in self._stale_queues.items():
-            self._queue(self._states[unit], wait)
-        self._stale_queues.clear()
-
     def _queue(self, state: UnitState, wait: float) -> None:
         """Update the free places of a unit's queue for a predicted wait in seconds."""
         gpu = state.capacity[2] > 0
@@ -227,12 +205,6 @@ class Hybrid:
             self._layer(("queue", state.unit, k), k >= known, amounts, cost, gpu)
         self._places[state.unit] = max(places, known)
 
-    def _open_queues(self, now: float) -> None:
-        """Open queues whose waits have become short enough by now."""
-        for unit in [unit for unit, time in self._opens.items() if time < now]:
-            del self._opens[unit]
-            self._stale_queues[unit] = math.nextafter(self.max_wait, 0.0)
-
     def _layer(
         self, id: tuple[str, str] | tuple[str, str, int], new: bool, amounts: Sequence[int], cost: float, gpu: bool
     ) -> None:
@@ -242,12 +214,12 @@ class Hybrid:
             self._layers[id] = id[:2]
             layer = _SHARED * self._states[id[1]].shared + id[0]
             self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: layer}, slots=slots))
-            self._costs.add(self.scheduler.cluster.machine(id).row, gpu)
+            self._costs.gpu[self.scheduler.cluster.machine(id).row] = gpu
         record = self.scheduler.cluster.machine(id)
         same = record.slots == slots and tuple(record.capacity) == tuple(capacity)
-        if not new and not (same and abs(self._costs.base(record.row) - cost) < 1e-3):
+        if not new and not (same and abs(self._costs.base[record.row] - cost) < 1e-3):
             self.scheduler.apply(MachineUpdated(id, capacity, slots=slots))
-        self._costs.set_base(record.row, cost)
+        self._costs.base[record.row] = cost
 
     # -- jobs ---------------------------------------------------------------------------------------------------
 
@@ -306,7 +278,6 @@ class Hybrid:
 
         Parameters
         ----------
-        now : float
         allowed : mapping of job to int, optional
             Most tasks of each job; jobs that are not named are not limited.
 
@@ -315,7 +286,9 @@ class Hybrid:
         list of Claim
             For `Negotiator.commit`; pass its outcome to `settle`.
         """
-        self._open_queues(now)
+        for unit in [unit for unit, time in self._opens.items() if time < now]:  # their waits are short enough by now
+            del self._opens[unit]
+            self._stale_queues[unit] = math.nextafter(self.max_wait, 0.0)
         self.last = self._places_found(now)
         left: dict[Hashable, int] = dict(allowed or {})
         used: dict[str, int] = {}  # by machine: cores of its units with shared cores
@@ -346,7 +319,9 @@ class Hybrid:
                 where = (self._layers[machine] for machine in found.placements.values())
                 if not any(layer == "queue" and unit in self._stale_queues for layer, unit in where):
                     return found
-            self._refresh_queues()
+            for unit, wait in self._stale_queues.items():
+                self._queue(self._states[unit], wait)
+            self._stale_queues.clear()
             found = self.scheduler.schedule(now)
         return found
 
@@ -379,7 +354,7 @@ class Hybrid:
 
     def _stream_layer(self, unit: str, room: Sequence[int]) -> None:
         row = self.scheduler.cluster.machine(("stream", unit)).row
-        self._layer(("stream", unit), False, room, self._costs.base(row), self._states[unit].capacity[2] > 0)
+        self._layer(("stream", unit), False, room, self._costs.base[row], self._states[unit].capacity[2] > 0)
 
     def settle(self, granted: Granted) -> None:
         """Take tasks out of the network whose claims were accepted, or that another scheduler took."""

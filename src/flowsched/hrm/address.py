@@ -18,10 +18,8 @@ _SERVER = re.compile(
 def address(what: str, url: Any) -> str:
     """Return the URL of a database as it is.
 
-    Raises
-    ------
-    InputError
-        It is no text, of another database, or has a port that is none or a password that is not escaped.
+    Raise InputError if it is no text, of another database, or has a port that is none or a password that is not
+    escaped.
     """
     kinds = ("sqlite:", "sqlite+", "postgresql:", "postgresql+")
     if not isinstance(url, str) or "\0" in url or "://" not in url or not url.startswith(kinds):

@@ -49,15 +49,7 @@ class Forward:
 
 
 class Watch:
-    """Counters of other processes, and the time for which each has stood still.
-
-    Parameters
-    ----------
-    ttl : float
-        Seconds.
-    monotonic : callable
-        This process's own clock.
-    """
+    """Counters of other processes, and the time for which each has stood still, by this process's own clock."""
 
     def __init__(self, ttl: float, monotonic: Clock) -> None:
         self.ttl, self.monotonic = ttl, monotonic

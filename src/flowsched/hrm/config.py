@@ -23,22 +23,10 @@ Config = dict[str, Any]
 
 
 def read_config(path: str | Path, *, name: str | None = None, units: bool = False) -> Config:
-    """Read a configuration and check all of it.
+    """Read a configuration and check all of it; the InputError names line, column and key of every fault.
 
-    Parameters
-    ----------
-    path : path
-    name : str, optional
-        Of the scheduler or the machine, in place of the file's.
-    units : bool
-        True: read the machine's topology, and cut it into units.
-
-    Raises
-    ------
-    InputError
-        Names line, column and key of every fault.
-    OSError
-        The file cannot be read.
+    `name` is that of the scheduler or the machine, in place of the file's.  With `units`, the machine's topology is
+    read and cut into units.
     """
     file = TomlFile(path)
     base = file.path.absolute().parent

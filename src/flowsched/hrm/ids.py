@@ -21,10 +21,7 @@ MOST = 1000
 def name(what: str, value: Any) -> str:
     """Return an id that every store can carry; `what` is how an error message calls it.
 
-    Raises
-    ------
-    InputError
-        It is not text, is too long, or has a character that not every store takes.
+    Raise InputError if it is not text, is too long, or has a character that not every store takes.
     """
     if not isinstance(value, str):
         raise InputError(f"{what} must be text, got {_shown(value)}")

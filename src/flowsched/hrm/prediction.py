@@ -181,14 +181,9 @@ def predict_wait(
         A batch container that waits behind all others, or a stream container (wait 0, or infinite).
     units : sequence of StackedQueue, or WaitMatrix
         A matrix keeps its results for the next call.
-    now : float
     uniform : bool
         All containers run equally long: without room anywhere the shortest queue wins (of equals, the one that moves
         first), without simulation.
-
-    Returns
-    -------
-    Prediction
     """
     number("now", now)
     if not hasattr(container, "need"):

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
-from flowsched.boundary.validate import check_id, number
+from flowsched.boundary.validate import check_id, instance, number, seconds
 from flowsched.boundary.validate import ids as ids_of
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
@@ -87,17 +87,14 @@ class StackedQueue:
         max_wait: float = math.inf,
         limit: Sequence[float] | None = None,
     ) -> None:
-        if not isinstance(unit, ResourceUnit):
-            raise InputError(f"unit: a ResourceUnit expected, got {unit!r}")
+        instance("unit", unit, ResourceUnit)
         if length is not None:
             number("length", length, 0, finite=False)
         if most is not None:
             number("most", most, 1)
-        if not number("max_wait", max_wait, finite=False) > 0:
-            raise InputError(f"max_wait: a number > 0 expected, got {max_wait!r}")
         self.unit = unit
         self.length = length
-        self.max_wait = max_wait
+        self.max_wait = seconds("max_wait", max_wait, finite=False)
         self.capacity: Amounts = (*unit.capacity.tolist(), 1 << 40 if most is None else most)
         asked = self.capacity[:3] if limit is None else AMOUNTS.capacity("limit", limit).tolist()
         self.limit: Amounts = (*(min(a, b) for a, b in zip(asked, self.capacity, strict=False)), 1)
@@ -313,8 +310,7 @@ class StackedQueue:
             self._start(item.container, item.start)
 
     def _check(self, container: Container, now: float) -> None:
-        if not isinstance(container, Container):
-            raise InputError(f"container: a Container expected, got {container!r}")
+        instance("container", container, Container)
         number("now", now)
 
     def _submit_stream(self, container: Container, now: float) -> Admission:

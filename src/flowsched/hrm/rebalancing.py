@@ -87,8 +87,6 @@ def rebalance(
 
     Parameters
     ----------
-    queues : sequence of StackedQueue
-    now : float
     patience : float
         Only containers with a predicted wait of at least this move, the longest wait first.  At 0 all waiting ones move, also
         behind late containers, which are predicted to end now.
@@ -107,7 +105,9 @@ def rebalance(
     late = []
     for i, queue in enumerate(queues):
         for container in queue.waiting:
-            wait = _start_of(queue, container, now) - now
+            books, mine = queue.books(now)
+            place = len(queue.paused) + queue.waiting.index(container)
+            wait = start_time(books, mine.waiters[place]) - now
             if wait >= patience and may(container):
                 late.append((-wait, i, container))
     moves = []
@@ -119,12 +119,6 @@ def rebalance(
             new.submit(container, now)
             moves.append(Move(container.id, old.unit.id, new.unit.id))
     return moves
-
-
-def _start_of(queue: StackedQueue, container: Container, now: float) -> float:
-    """Return the predicted start of a container that waits in the queue."""
-    books, mine = queue.books(now)
-    return start_time(books, mine.waiters[len(queue.paused) + queue.waiting.index(container)])
 
 
 @dataclass(frozen=True)

@@ -80,14 +80,9 @@ class Books:
 
 
 def start_time(units: Sequence[Books], me: Waiter) -> float:
-    """Return the start of a waiting container, infinite if it never starts.
+    """Return the start of one of the waiting containers, infinite if it never starts.
 
-    Parameters
-    ----------
-    units : sequence of Books
-        A unit, or all units that share its cores: these are free on each of them or on none.
-    me : Waiter
-        The container in question, one of the waiting ones.
+    `units` is one unit, or all units that share its cores: these are free on each of them or on none.
     """
     ends = [(end, u, give) for u, unit in enumerate(units) for end, give in unit.ends]
     heap = [(end, i, u, give) for i, (end, u, give) in enumerate(ends)]

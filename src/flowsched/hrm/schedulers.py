@@ -33,16 +33,9 @@ from flowsched.hrm.state.store import Store
 class Tally:
     """Counts of a scheduler's work.
 
-    Parameters
-    ----------
-    name : str
-    rounds : int
-        Number of rounds with tasks to place.
-    granted, conflicts, shares : int
-        Claims that were granted; refused because the unit had changed; refused because the job was at its share.
-    streams_refused : int
-        Times that a stream job could not have everything.
-    seconds_refresh, seconds_decide, seconds_commit : float
+    `rounds` are those with tasks to place.  Claims were `granted`, refused because the unit had changed (`conflicts`),
+    or refused because the job was at its share (`shares`).  `streams_refused` counts the times that a stream job could
+    not have everything.
     """
 
     name: str
@@ -238,15 +231,8 @@ def _connect(url: str, patience: float = 60.0) -> Store:
 def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool = True) -> list[Tally]:
     """Run `count` schedulers as processes until they have placed the open tasks of a shared state.
 
-    Parameters
-    ----------
-    url : str
-        Of a `Store` that processes share.
-    count : int
-    patience : float
-        Seconds without a grant after which a scheduler ends; the time while the store was away does not count.
-    shares : bool
-        See `Negotiator`.
+    `url` is that of a `Store` that processes share.  After `patience` seconds without a grant a scheduler ends; the
+    time while the store was away does not count.  For `shares` see `Negotiator`.
     """
     _check(url, count)
     # A forked child would share this process's connections.
@@ -257,13 +243,7 @@ def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool =
 
 
 def run_ray(url: str, count: int, *, patience: float = 1.0, shares: bool = True) -> list[Tally]:
-    """Run `count` schedulers as Ray actors, on the cluster that Ray is connected to (``ray.init``), or on this machine.
-
-    Raises
-    ------
-    ImportError
-        Ray is not installed.
-    """
+    """Run `count` schedulers as Ray actors, on the cluster that Ray is connected to (``ray.init``), or on this machine."""
     _check(url, count)
     try:
         ray: Any = import_module("ray")

@@ -36,10 +36,6 @@ def read_machine(
     sys : path
         The system's sysfs.
 
-    Returns
-    -------
-    Node
-
     Raises
     ------
     InputError

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import check_id, number, whole
+from flowsched.boundary.validate import check_id, instance, number, whole
 from flowsched.cluster.model import Resources
 from flowsched.exceptions import InputError
 
@@ -168,16 +168,9 @@ class ResourceUnit:
 
 
 def choose(gpu_jobs: float) -> How:
-    """The source's rule of thumb.
+    """Return the method that the source's rule of thumb names for the part of the jobs that use a GPU, 0 to 1.
 
-    Parameters
-    ----------
-    gpu_jobs : float
-        The part of the jobs that use a GPU, 0 to 1.
-
-    Returns
-    -------
-    "shared" up to a fifth (mostly CPU jobs), "even" for GPU jobs only, else "bound"
+    That is "shared" up to a fifth (mostly CPU jobs), "even" for GPU jobs only, else "bound".
     """
     if not 0 <= number("gpu_jobs", gpu_jobs) <= 1:
         raise InputError(f"gpu_jobs: a number from 0 to 1 expected, got {gpu_jobs!r}")
@@ -193,7 +186,6 @@ def split_machine(
 
     Parameters
     ----------
-    node : Node
     how : {"shared", "bound", "even"} or None
         None for the result of `choose`.  A machine without GPUs is always "bound": `cpu_units` units of cores.
     gpu_jobs : float
@@ -216,8 +208,7 @@ def split_machine(
     InputError
         There are not enough cores, or an argument is out of range.
     """
-    if not isinstance(node, Node):
-        raise InputError(f"node: a Node expected, got {node!r}")
+    instance("node", node, Node)
     how = choose(gpu_jobs) if how is None else how
     if how not in ("shared", "bound", "even"):
         raise InputError(f"how: 'shared', 'bound' or 'even' expected, got {how!r}")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.boundary.validate import check_id, mapping, number, ordered, truth, whole
+from flowsched.boundary.validate import check_id, instance, mapping, number, ordered, truth, whole
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
 from flowsched.policy.providers import SequenceShare
@@ -57,13 +57,7 @@ def keepers(policy: Policy) -> dict[str, Any]:
 
 
 def accounts(policy: Policy) -> Iterator[Account]:
-    """Yield the accounts of a policy's providers.
-
-    Raises
-    ------
-    InputError
-        One holds something that cannot be written down.
-    """
+    """Yield the accounts of a policy's providers; raise InputError if one has something that cannot be written down."""
     for where, provider in keepers(policy).items():
         described = describe(provider)
         settings = set(described) if isinstance(described, dict) else set()
@@ -78,10 +72,7 @@ def accounts(policy: Policy) -> Iterator[Account]:
 def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], None]:
     """Check accounts by place, each with its provider's description; return a function that books them all at once.
 
-    Raises
-    ------
-    InputError
-        An account is nonsense, or the policy has no such provider.
+    Raise InputError if an account is nonsense, or the policy has no such provider.
     """
     known = keepers(policy)
     inventory: list[tuple[Any, dict[str, Any]]] = []
@@ -90,8 +81,7 @@ def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], 
         if provider is None or describe(provider) != described:
             name = described.get("is") if isinstance(described, dict) else described
             raise InputError(f"policy: fairness.{where} must be the {name} that kept the accounts, with its settings")
-        if not isinstance(account, dict):
-            raise InputError(f"account of fairness.{where}: a dict expected, got {account!r}")
+        instance(f"account of fairness.{where}", account, dict)
         for name in account:
             if not name.isidentifier() or name.startswith("__") or _is_code(getattr(type(provider), name, None)):
                 raise InputError(f"account of fairness.{where}: {name!r} is nothing that it could keep")
@@ -181,8 +171,7 @@ def _read(value: Any) -> Any:
 
 
 def _items(what: Any) -> list[Any]:
-    if not isinstance(what, list):
-        raise InputError(f"account: a list expected, got {what!r}")
+    instance("account", what, list)
     return [_read(one) for one in what]
 
 
@@ -277,7 +266,7 @@ def _read_deployment(what: Any) -> Deployment:
     settings = {name: what[name] for name in ("mu", "spares", "ticks") if name in what}
     deployment = Deployment(sequence.quotas, method=sequence.method, **settings)
     deployment.sequence = sequence
-    deployment.ledger = _read_ledger({"users": what_users(what), "debts": debts})
+    deployment.ledger = _read_ledger({"users": [user for user, _ in what["quotas"]], "debts": debts})
     part = _array(["<f8", [len(sequence.users)], carried])
     if not (np.isfinite(part) & (part >= 0)).all():
         raise InputError("account: Deployment: carried: numbers >= 0 expected")
@@ -289,14 +278,8 @@ def _read_deployment(what: Any) -> Deployment:
     return deployment
 
 
-def what_users(what: Mapping[str, Any]) -> list[Any]:
-    """The users of a deployment in the order of its arrays, as they are written."""
-    return [user for user, _ in what["quotas"]]
-
-
 def _members(what: Any, kind: str, *names: str) -> list[Any]:
-    if not isinstance(what, dict):
-        raise InputError(f"account: {kind}: a dict expected, got {what!r}")
+    instance(f"account: {kind}", what, dict)
     missing = [name for name in names if name not in what]
     if missing:
         raise InputError(f"account: {kind}: {missing[0]} is missing")

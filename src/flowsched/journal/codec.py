@@ -39,10 +39,7 @@ def decode(body: bytes, path: str, offset: int) -> Any:
 def plain(value: Any) -> Any:
     """Turn a part of an event, or an id, into a value for JSON; `events.from_dict` and `as_ids` read it.
 
-    Raises
-    ------
-    InputError
-        The value could not be read back.
+    Raise InputError if the value could not be read back.
     """
     kind = type(value)
     if kind is str:

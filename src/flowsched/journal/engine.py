@@ -209,10 +209,3 @@ def header_of(engine: Engine) -> Header:
     resources = engine.cluster.resources
     words = adapter_of(engine).description
     return Header(__version__, resources.names, resources.device, engine.seed, describe(engine.policy), words)
-
-
-def checked(policy: Policy) -> Policy:
-    """Return a policy; refuse anything else."""
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy: a Policy expected, got {policy!r}")
-    return policy

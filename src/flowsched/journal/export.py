@@ -134,21 +134,9 @@ _NONSENSE = (
 
 
 def lines(engine: Engine) -> Iterator[bytes]:
-    """Yield the state line by line; nothing may happen before the last one is there.
+    """Yield the state line by line, each with its line feed; nothing may happen before the last one is there.
 
-    Parameters
-    ----------
-    engine : Engine
-
-    Yields
-    ------
-    bytes
-        Each ends with a line feed.
-
-    Raises
-    ------
-    InputError
-        An id, or a provider's account, cannot be written down.
+    Raise InputError if an id, or a provider's account, cannot be written down.
     """
     chain, count = 0, 0
     rows = _rows(engine)
@@ -333,10 +321,7 @@ def written(engine: Engine, path: str | os.PathLike[str], overwrite: bool = Fals
 def replaced(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[BinaryIO]:
     """Open a new file that is there when all of it has been written, and not before.
 
-    Raises
-    ------
-    JournalError
-        There is one already, and it is not to be overwritten; or it cannot be written.
+    Raise JournalError if there is one already, and it is not to be overwritten, or it cannot be written.
     """
     whole = Path(path)
     part = whole.with_name(f".{whole.name}.{os.getpid()}.part")
@@ -375,20 +360,8 @@ def opened(source: bytes | str | os.PathLike[str]) -> Iterator[BinaryIO]:
 class LineReader:
     """Lines of JSON with their numbers, and a checksum.
 
-    Parameters
-    ----------
-    lines : iterable of bytes
-        Each ends with a line feed.
-    path : str
-    offset : int or None
-        Where the lines begin in a journal; path and offset are for error messages.
-
-    Attributes
-    ----------
-    number : int
-        Of the present line, from 1.
-    head : Line
-        The first line.
+    Each ends with a line feed.  `path` and `offset`, where the lines begin in a journal, are for error messages.
+    `number` is that of the present line, from 1, and `head` is the first line.
     """
 
     def __init__(self, lines: Iterable[bytes], path: str, offset: int | None) -> None:

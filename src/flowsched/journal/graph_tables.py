@@ -46,16 +46,11 @@ _NONE: Codes = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """The classes of objects in a graph.
+    """The classes of objects in a graph, of unique names.
 
-    Parameters
-    ----------
-    classes : sequence of type
-        Of unique names.  Objects of `stateful` classes are stored as their ``__getstate__``, others as their attributes.
-    renamed : mapping of type to str
-        Names in files of classes that have another name by now.
-    numbered : mapping of int to type
-        Numbers of classes in old files, which called immutable ones so.
+    Objects of `stateful` classes are stored as their ``__getstate__``, others as their attributes.  `renamed` has the
+    names in files of classes that have another name by now, `numbered` the numbers of classes in old files, which
+    called immutable ones so.
     """
 
     classes: Sequence[type]
@@ -87,33 +82,16 @@ def stateful(kind: type) -> bool:
 class Graph:
     """Objects as tables; see `flowsched.journal.object_graph`.
 
-    Parameters
-    ----------
-    schema : Schema
-    given : mapping of str to object
-        Objects that are not written down, by name: the reader brings its own.
-    foreign : list or None
-        Takes objects of other kinds, which then are shared.  None where there may be none.
-
-    Attributes
-    ----------
-    root : int
-        Code of the object from which all others are reached.
-    classes, names, columns : list
-        By class: the class; its attributes, None for a class that is `stateful`; and for each attribute an array of the
-        codes of all objects of this class.
-    strings, integers, floats, chunks, arrays : sequence
-        The values of these kinds; chunks are bytes.
-    frozen : list
-        Immutable containers: which one each is.
-    lengths, parts : numpy.ndarray
-        The number of parts of each, and the codes of the parts of all, one after the other.
-    mutable : dict of int to (numpy.ndarray, numpy.ndarray)
-        By kind of mutable containers, the same.
-    bounds : list of int
-        The largest length of each deque, -1 without one.
-    made : dict of type to sequence
-        The objects by class, once they have been made.
+    * `given`: objects that are not written down, by name: the reader brings its own.
+    * `foreign`: takes objects of other kinds, which then are shared; None where there may be none.
+    * `root`: code of the object from which all others are reached.
+    * `classes`, `names`, `columns`: by class, the class; its attributes, None for a class that is `stateful`; and for
+      each attribute an array of the codes of all objects of this class.
+    * `strings`, `integers`, `floats`, `chunks`, `arrays`: the values of these kinds; chunks are bytes.
+    * `frozen`: immutable containers, which one each is; `lengths`, `parts`: the number of parts of each, and the codes
+      of the parts of all, one after the other.
+    * `mutable`: the same by kind of mutable containers; `bounds`: the largest length of each deque, -1 without one.
+    * `made`: the objects by class, once they have been made.
     """
 
     schema: Schema
@@ -163,10 +141,8 @@ class Graph:
     def read(cls, image: bytes | memoryview, schema: Schema, given: Mapping[str, Any]) -> Graph:
         """Read a graph that `write` wrote.
 
-        Raises
-        ------
-        ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError
-            The bytes are no such graph; making its objects raises those and AttributeError.
+        Where the bytes are no such graph, raise ValueError, TypeError, KeyError, IndexError, OverflowError or
+        RecursionError; making its objects raises those and AttributeError.
         """
         view = memoryview(image)
         size = int.from_bytes(view[:8], "little")

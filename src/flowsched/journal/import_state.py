@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from flowsched.boundary.validate import truth, whole
+from flowsched.boundary.validate import instance, truth, whole
 from flowsched.builder.builder import Builder
 from flowsched.builder.reservations import GangReservation, RememberedGang
 from flowsched.cluster import Cluster, Job, Machine, Task, User
@@ -55,22 +55,9 @@ def load(
 ) -> None:
     """Give an engine the state of the lines; at the end all of it, or else nothing has changed.
 
-    Parameters
-    ----------
-    engine : Engine
-        As new, made as the first line says.
-    source : iterable of bytes
-        The output of `lines`.
-    policy : Policy, optional
-        The policy from now on; its providers get the accounts, so they must be those that kept them.  By default the
-        described one, with parts of the engine's.
-    path, offset
-        For error messages.
-
-    Raises
-    ------
-    JournalError
-        Its class names the kind of fault, and its message the line.
+    The engine is as new, made as the first line says.  The providers of `policy` get the accounts, so they must be
+    those that kept them; by default the policy is the described one, with parts of the engine's.  `path` and `offset`
+    are for error messages.  The class of a JournalError names the kind of fault, and its message the line.
     """
     lines = LineReader(source, path, offset)
     _load(engine, lines, lines.read_head(), policy)
@@ -111,9 +98,7 @@ def _policy(description: Any, engine: Engine) -> Policy:
         policy = rebuild(description, adapter_of(engine).makers, parts(engine.policy))
     except UnknownIdError as error:
         raise InputError(f"the policy has a part of the caller's own, {error}, and the one given has not") from None
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy: a Policy expected, got {policy!r}")
-    return policy
+    return instance("policy", policy, Policy)
 
 
 def _check_roles(policy: Policy) -> None:

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 from weakref import WeakKeyDictionary, ref
 
-from flowsched.boundary.validate import ordered
+from flowsched.boundary.validate import instance, ordered
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import FlowschedError, InputError, JournalError
@@ -87,8 +87,7 @@ class Journal:
         self.fsync = fsync
         self.policies = ordered("policies", policies)
         for i, policy in enumerate(self.policies):
-            if not isinstance(policy, Policy):
-                raise InputError(f"policies[{i}]: a Policy expected, got {policy!r}")
+            instance(f"policies[{i}]", policy, Policy)
         self._log: Log | None = None
         self._made: WeakKeyDictionary[Round, tuple[int, str]] = WeakKeyDictionary()  # number, and deltas in words
         self._count = 0

@@ -54,10 +54,7 @@ def graph_of(
 ) -> Graph:  # fmt: skip
     """Return the graph of all that an object refers to; objects of classes in `instead` are replaced by a given one.
 
-    Raises
-    ------
-    InputError
-        Something cannot be written down, and there is no list of foreign objects.
+    Raise InputError if something cannot be written down, and there is no list of foreign objects.
     """
     graph = Graph(schema, given, foreign)
     try:

@@ -80,26 +80,11 @@ def framed(bodies: Iterable[Body], chain: int = 0, front: bytes = b"") -> tuple[
 class Reader:
     """The records of a log, in order: iterating gives their offsets and bodies.
 
-    Parameters
-    ----------
-    file : binary file
-        At its beginning.
-    name : str
-        For error messages.
+    The file is at its beginning.  `end` and `chain` are the end of the last record read and its checksum, `torn` the
+    number of bytes after the last record, once all are read.
 
-    Attributes
-    ----------
-    end, chain : int
-        Where the last record read ends, and its checksum.
-    torn : int
-        Bytes after the last record, once all are read.
-
-    Raises
-    ------
-    JournalMismatchError
-        It is no log, or one of another format.
-    CorruptJournalError
-        A record is damaged.
+    Raise JournalMismatchError if it is no log, or one of another format, and CorruptJournalError if a record is
+    damaged.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -172,16 +157,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 class Log:
     """A log open for appending, by one process at a time.
 
-    Parameters
-    ----------
-    path : Path
-        Created if absent; a symbolic link is followed once, here.
-
-    Attributes
-    ----------
-    path : Path
-    size : int
-        Bytes.
+    It is created if absent; a symbolic link is followed once, here.
     """
 
     def __init__(self, path: Path) -> None:
@@ -225,10 +201,7 @@ class Log:
     def check(self) -> None:
         """Refuse to go on where a record could not be written, or would be lost; for before anything is changed.
 
-        Raises
-        ------
-        JournalError
-            The log is closed, failed or of another process, or its file has been changed or replaced.
+        Raise JournalError if the log is closed, failed or of another process, or its file has been changed or replaced.
         """
         self._check_open()
         try:
@@ -250,18 +223,9 @@ class Log:
             raise JournalError(self._failed, str(self.path), self.size)
 
     def append(self, *bodies: bytes, sync: bool = False) -> None:
-        """Write records at once; they survive the end of the process.  Callers `check` before they act.
+        """Write records at once; they survive the end of the process. Callers `check` before they act.
 
-        Parameters
-        ----------
-        *bodies : bytes
-        sync : bool
-            See `sync`.
-
-        Raises
-        ------
-        JournalError
-            They could not be written; nothing more can be from now on.
+        Raise JournalError if they could not be written; nothing more can be from now on.
         """
         data, chain = framed(bodies, self._chain)
         if self._fd < 0 or self._failed:  # closed meanwhile, as a fork does

@@ -30,13 +30,7 @@ class Header:
 
     @classmethod
     def read(cls, body: bytes, path: str = "") -> Header:
-        """Read a header from its record.
-
-        Raises
-        ------
-        JournalMismatchError
-            The record is of another version, or no header.
-        """
+        """Read a header from its record; raise JournalMismatchError if that is of another version, or no header."""
         known = decode(body[1:].partition(b"\n")[0], path, 0)
         named = {f.name for f in fields(cls)}
         right = body[:1] == b"H" and isinstance(known, dict) and named - {"adapter"} <= known.keys() <= named
@@ -84,16 +78,8 @@ def _is_header(known: dict[str, Any]) -> bool:
 class Seal:
     """A round in a few numbers: two different rounds have equal seals with a probability of 1 in 4 billion.
 
-    Parameters
-    ----------
-    preempted, migrated, placed, waiting : int
-        Counts of tasks.
-    deltas : int
-        Checksum of all deltas with devices and prices.
-    cost : int
-        Cost of the last flow.
-    reasons : int
-        Checksum of the reasons for waiting: codes and prices, with counts of their tasks.
+    Counts of tasks; the checksum of all deltas with devices and prices; the cost of the last flow; the checksum of the
+    reasons for waiting: codes and prices, with counts of their tasks.
     """
 
     preempted: int

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from flowsched.boundary.validate import instance
 from flowsched.cluster.events import Event, from_dict
 from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError, UnknownIdError
 from flowsched.journal.codec import as_ids, decode, deltas_of
-from flowsched.journal.engine import Engine, adapter_of, checked, header_of
+from flowsched.journal.engine import Engine, adapter_of, header_of
 from flowsched.journal.export import opened
 from flowsched.journal.import_state import Driven, load, read
 from flowsched.journal.journal import Journal
@@ -153,21 +154,9 @@ def accounts_of(body: bytes, engine: Engine, path: str, offset: int, policy: Pol
 class Rerun:
     """One recovery: makes calls of a new scheduler, record by record.
 
-    Parameters
-    ----------
-    target : Target
-        As new, made after the journal's header.
-    found : Recovery
-        Counts the events and rounds.
-    policies : sequence of Policy
-        Where to find those with parts of the caller's own.
-    last : dict of int to int
-        By number of a round, the offset of its last commit.
-
-    Attributes
-    ----------
-    fairnesses : dict of int to Fairness
-        The fairness objects by their numbers in the journal.
+    The target is as new, made after the journal's header; `found` counts the events and rounds.  `policies` are those
+    with parts of the caller's own.  `last` has, by number of a round, the offset of its last commit; `fairnesses` has
+    the fairness objects by their numbers in the journal.
     """
 
     def __init__(self, target: Target, found: Recovery, policies: Sequence[Policy], last: dict[int, int]) -> None:
@@ -345,7 +334,7 @@ def restored(
         header = read_header(file, path)
         if header.of != name:
             raise JournalMismatchError(f"it is of a {header.of}, and is read by a {name} here", path, 0)
-        given = () if policy is None else (checked(policy),)
+        given = () if policy is None else (instance("policy", policy, Policy),)
         try:
             made = begin(header, policy, policies, path)
         except NONSENSE as error:
@@ -368,7 +357,7 @@ def imported(
     """Make a scheduler, or an adapter of this name, from an export; see `Scheduler.import_state`."""
     if not isinstance(source, bytes | str | os.PathLike):
         raise InputError(f"source: the path of a file, or what is in it (bytes), expected, got {source!r}")
-    given = () if policy is None else (checked(policy),)
+    given = () if policy is None else (instance("policy", policy, Policy),)
     path = "" if isinstance(source, bytes) else os.fspath(source)
 
     def made(header: Header) -> _T:
@@ -417,23 +406,9 @@ def recover(
 ) -> tuple[Recovery, Reader, dict[int, Fairness]]:
     """Bring a new scheduler to the state that a journal ends with.
 
-    Parameters
-    ----------
-    target : Target
-        New, and made as the journal's header says.
-    file : binary file
-    path : str
-        For error messages.
-    policies : sequence of Policy
-        Where to find those with parts of the caller's own.
-
-    Returns
-    -------
-    recovery : Recovery
-    reader : Reader
-        At the end of the last good record.
-    fairnesses : dict of int to Fairness
-        The fairness objects by number.
+    The target is made as the journal's header says; `path` is for error messages, and `policies` are those with parts
+    of the caller's own.  The reader is returned at the end of the last good record, with the fairness objects by
+    number.
     """
     start = time.perf_counter()
     last = _last_commits(file, path)

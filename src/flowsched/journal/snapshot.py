@@ -89,15 +89,9 @@ FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs, RackArcs
 class Extras:
     """Classes that an adapter adds to images: its fit rule, and all that this refers to.
 
-    Parameters
-    ----------
-    classes : sequence of type
-    samples : callable
-        Makes an object of each of these classes, unless another one of them has it.
-    renamed : mapping of type to str
-        Names in files of classes that have another name by now: journals of older versions name them.
-    numbered : mapping of int to type
-        Numbers of immutable classes in journals of older versions.
+    `samples` makes an object of each of these classes, unless another one of them has it.  `renamed` has the names in
+    journals of older versions of classes that have another name by now, `numbered` the numbers of immutable classes
+    there.
     """
 
     classes: Sequence[type] = ()
@@ -138,12 +132,7 @@ class Extras:
         return crc32(repr((_MEANING, sorted(self.schema.by_name), kept, fields, kernel)).encode())
 
     def check(self, things: Mapping[type, Sequence[Any]]) -> None:
-        """Refuse objects that have other parts than those of their class have, or parts of another kind.
-
-        Raises
-        ------
-        TypeError
-        """
+        """Raise TypeError for objects that have other parts than those of their class have, or parts of another kind."""
         seen: set[int] = set()
         for kind, of_kind in things.items():
             known = self.parts.get(kind)
@@ -212,10 +201,8 @@ PLAIN = Extras()
 def pack(state: State, extras: Extras = PLAIN) -> list[Piece]:
     """Return the state as bytes, in pieces that are to be joined before anything changes.
 
-    Raises
-    ------
-    InputError
-        An id or a provider's account is of a kind that cannot be written down, or there is a fit rule, and no extras.
+    Raise InputError if an id or a provider's account is of a kind that cannot be written down, or there is a fit rule,
+    and no extras.
     """
     return _written(state, state.builder.policy, extras)
 
@@ -238,12 +225,7 @@ def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any
 def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
     """Return an equal state that shares no mutable object with this one, except ids and other objects of the caller.
 
-    Parameters
-    ----------
-    state : State
-    policy : Policy, optional
-        The clone's, of the same description.  By default the same one, with accounts of its own.
-    extras : Extras
+    The clone's policy is of the same description; by default the same one, with accounts of its own.
     """
     known = state.builder.policy
     if policy is None:

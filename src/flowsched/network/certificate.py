@@ -41,7 +41,6 @@ def certify(
     ----------
     tail, head, capacity, cost, supply, lower
         The problem, as for `min_cost_flow`.
-    result : FlowResult
 
     Raises
     ------
@@ -87,10 +86,7 @@ def cost_range(
 ) -> tuple[Int64Array, Int64Array]:
     """Return lowest and highest cost of the chosen ones of all arcs, by id; see `FlowNetwork.cost_range`.
 
-    Raises
-    ------
-    InputError
-        The flow is not optimal, or does not meet the supplies, if these are given.
+    Raise InputError if the flow is not optimal, or does not meet the supplies, if these are given.
     """
     tail, head, capacity = problem.tail, problem.head, problem.capacity
     nodes = len(potential)
@@ -134,18 +130,9 @@ def explained(
 ) -> InfeasibleError:
     """Return an error with the missing amount and the arcs that bound it.
 
-    Parameters
-    ----------
-    error : InfeasibleError
-        With a valid cut by node id, which is kept where no better one is found within the time limit.
-    nodes, supply, arcs
-        Ids of nodes, their supplies, ids of arcs.
-    columns : tail, head (node ids), capacity, lower
-        Of the arcs.
-    names : mapping
-        Names of nodes in the message, by id; other nodes appear by id.
-    time_limit : float
-        Seconds; negative for none.
+    The error has a valid cut by node id, which is kept where no better one is found within the time limit (in seconds;
+    negative for none).  The columns are tail, head (node ids), capacity and lower bound of the arcs.  `names` has the
+    names of nodes in the message, by id; other nodes appear by id.
     """
     count = int(nodes.max(initial=-1)) + 1
     total = sum(supply.tolist())

@@ -227,10 +227,6 @@ class FlowNetwork:
             amounts that stay.  A hidden node and hidden arcs take them, so ids that are given later may skip some numbers.  The next partial solve
             costs time in proportion to the changes since; a switch between the two kinds of solve costs time in proportion to all supplies.
 
-        Returns
-        -------
-        FlowSolution
-
         Raises
         ------
         InfeasibleError

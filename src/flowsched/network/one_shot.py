@@ -60,10 +60,6 @@ def min_cost_flow(
     algorithm, time_limit, partial
         As in `FlowNetwork.solve`.
 
-    Returns
-    -------
-    FlowResult
-
     Raises
     ------
     InputError

@@ -111,7 +111,6 @@ class FlowProblem:
 
         Parameters
         ----------
-        G : networkx.DiGraph or networkx.MultiDiGraph
         demand, capacity, weight, lower : str, optional
             Names of the attributes; without them a node has supply 0, and an edge is unlimited, costs 0 and has the lower bound 0.
 
@@ -226,24 +225,10 @@ class Edges:
 
 
 def read_edges(edges: Any, keys: tuple[str, str, str, str, str]) -> tuple[Edges, tuple[Int64Array, ...]]:
-    """Read edges as `FlowNetwork.from_edges` takes them.
+    """Read edges as `FlowNetwork.from_edges` takes them; return them with checked tail, head, capacity, cost, lower.
 
-    Parameters
-    ----------
-    edges : iterable of tuple or mapping, mapping of columns, or table with ``columns``
-    keys : source, target, capacity, cost, lower
-        Names of columns and of keys.
-
-    Returns
-    -------
-    found : Edges
-    columns : tail, head, capacity, cost, lower
-        Checked.
-
-    Raises
-    ------
-    InputError
-        Names the edge, or the column and the index.
+    `keys` has the names of these five in columns and mappings.  The InputError names the edge, or the column and the
+    index.
     """
     names = edges if isinstance(edges, Mapping) else getattr(edges, "columns", None)
     if names is not None and not isinstance(edges, str):

@@ -11,6 +11,7 @@ is shipped.  All flows that ship the most pay the same for slack, and the optimu
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partialmethod
 from time import perf_counter
 from typing import Any, Final
 
@@ -29,10 +30,7 @@ _NONE: Final = np.zeros(0, np.int64)
 def price_of(nodes: int, dearest: int) -> int:
     """Return the cost of a unit that is not shipped, by the number of nodes and the largest |cost| of a network.
 
-    Raises
-    ------
-    CostRangeError
-        It leaves the range of exact arithmetic.
+    Raise CostRangeError if it leaves the range of exact arithmetic.
     """
     price = nodes * dearest + 1
     if (nodes + 2) * price >= _MOST:
@@ -93,40 +91,6 @@ class Slack:
 
     # -- calls of the owner; the changes have the names of the kernel's ------------------------------------------------
 
-    def add_nodes(self, supply: Int64Array) -> Int64Array:
-        """Add nodes; return their ids."""
-        made: Int64Array = self._apply("add_nodes", supply)
-        return made
-
-    def add_arcs(self, *columns: Int64Array) -> Int64Array:
-        """Add arcs; return their ids."""
-        made: Int64Array = self._apply("add_arcs", *columns)
-        return made
-
-    def set_supply(self, nodes: Int64Array, supply: Int64Array) -> None:
-        """Set supplies."""
-        self._apply("set_supply", nodes, supply)
-
-    def set_capacity(self, arcs: Int64Array, capacity: Int64Array) -> None:
-        """Set capacities."""
-        self._apply("set_capacity", arcs, capacity)
-
-    def set_lower(self, arcs: Int64Array, lower: Int64Array) -> None:
-        """Set lower bounds."""
-        self._apply("set_lower", arcs, lower)
-
-    def set_cost(self, arcs: Int64Array, cost: Int64Array) -> None:
-        """Set costs."""
-        self._apply("set_cost", arcs, cost)
-
-    def remove_arcs(self, arcs: Int64Array) -> None:
-        """Remove arcs."""
-        self._apply("remove_arcs", arcs)
-
-    def remove_nodes(self, nodes: Int64Array) -> None:
-        """Remove nodes, each with its arcs."""
-        self._apply("remove_nodes", nodes)
-
     def _apply(self, change: str, *given: Int64Array) -> Any:
         """Make a change of the network by the kernel's method of this name; return its result."""
         with self._guard:
@@ -144,12 +108,20 @@ class Slack:
             except FlowschedError:
                 self._whole = True
                 raise
-            with suppress(
-                MemoryError, ValueError
-            ):  # NumPy's; the change is made, so this must not fail: without it the slack is made again
+            # The errors are NumPy's; the change is made, so this must not fail: without it the slack is made again.
+            with suppress(MemoryError, ValueError):
                 self._note(change, given, made)
                 self._whole = True
             return made
+
+    add_nodes = partialmethod(_apply, "add_nodes")
+    add_arcs = partialmethod(_apply, "add_arcs")
+    set_supply = partialmethod(_apply, "set_supply")
+    set_capacity = partialmethod(_apply, "set_capacity")
+    set_lower = partialmethod(_apply, "set_lower")
+    set_cost = partialmethod(_apply, "set_cost")
+    remove_arcs = partialmethod(_apply, "remove_arcs")
+    remove_nodes = partialmethod(_apply, "remove_nodes")
 
     def solve(self, algorithm: int, time_limit: float) -> tuple[int, Int64Array, dict[str, Any], Int64Array]:
         """Ship the most at the least cost; return cost, changed arcs, stats, and the unshipped amounts by node."""

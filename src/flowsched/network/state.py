@@ -139,10 +139,7 @@ ARRAYS: Final[Mapping[str, tuple[type[np.int32] | type[np.int64], str]]] = {
 def checked(state: Any) -> dict[str, Any]:
     """Return a copy of a state, after a check of names, kinds, ranges and lengths.
 
-    Raises
-    ------
-    InputError
-        A part is missing, unknown, of another kind, out of range or of another length; the message names it.
+    The InputError names the part that is missing, unknown, of another kind, out of range or of another length.
     """
     if not isinstance(state, Mapping):
         raise InputError(f"state: a mapping expected, got {type(state).__name__}")

@@ -3,8 +3,6 @@
 from flowsched.nx_backend.backend import (
     can_run,
     capacity_scaling,
-    convert_from_nx,
-    convert_to_nx,
     cost_of_flow,
     max_flow_min_cost,
     maximum_flow,
@@ -17,6 +15,7 @@ from flowsched.nx_backend.backend import (
     scale_weights,
     should_run,
 )
+from flowsched.nx_backend.graph import convert_from_nx, convert_to_nx
 
 __all__ = [
     "can_run",

@@ -21,7 +21,7 @@ import numpy as np
 from flowsched.exceptions import CostRangeError, InfeasibleError, UnboundedError
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF, FlowResult
-from flowsched.nx_backend.graph import ABSENT, DEMAND, FlowGraph, convert_from_nx, convert_to_nx
+from flowsched.nx_backend.graph import ABSENT, DEMAND, FlowGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -30,24 +30,6 @@ if TYPE_CHECKING:
 
     Int64Array = NDArray[np.int64]
     FlowDict = dict[Any, dict[Any, Any]]
-
-__all__ = [
-    "can_run",
-    "capacity_scaling",
-    "convert_from_nx",
-    "convert_to_nx",
-    "cost_of_flow",
-    "max_flow_min_cost",
-    "maximum_flow",
-    "maximum_flow_value",
-    "min_cost_flow",
-    "min_cost_flow_cost",
-    "minimum_cut",
-    "minimum_cut_value",
-    "network_simplex",
-    "scale_weights",
-    "should_run",
-]
 
 _WITH_FLOW_FUNC: Final = ("maximum_flow", "maximum_flow_value", "minimum_cut", "minimum_cut_value")
 
@@ -408,7 +390,6 @@ def scale_weights(
 
     Parameters
     ----------
-    G : NetworkX graph
     factor : float
         Multiplies every weight.
     flow_factor : float, optional

@@ -23,22 +23,13 @@ DEMAND: Final = "demand"
 class FlowGraph:
     """A snapshot of a NetworkX graph: nodes and edges are numbered from 0, and each attribute is a column over them.
 
-    NetworkX keeps snapshots with the graph.  Its methods (`add_edge`, ...) drop them; a change of the dictionaries within
-    (``G[u][v]["weight"] = 3``) does not, and later calls are answered from the old snapshot, of which NetworkX warns once.
-    ``G.__networkx_cache__.clear()`` drops them, and ``nx.config.cache_converted_graphs = False`` keeps none.
+    NetworkX keeps snapshots with the graph.  Its methods (`add_edge`, ...) drop them; a change of the dictionaries
+    within (``G[u][v]["weight"] = 3``) does not, and later calls are answered from the old snapshot, of which NetworkX
+    warns once.  ``G.__networkx_cache__.clear()`` drops them, and ``nx.config.cache_converted_graphs = False`` keeps
+    none.
 
-    Attributes
-    ----------
-    graph : dict
-        Attributes of the graph.
-    nodes : list
-        In the order of the NetworkX graph.
-    index : dict
-        Number of each node.
-    tail, head : ndarray of int64, shape (m,)
-        Of each edge; an edge of an undirected graph is here once.
-    keys : list or None
-        Key of each edge of a multigraph.
+    `nodes` are in the order of the NetworkX graph, and `index` has the number of each.  An edge of an undirected graph
+    is in `tail` and `head` once; `keys` has the key of each edge of a multigraph.
     """
 
     __networkx_backend__ = "flowsched"
@@ -121,21 +112,11 @@ def convert_from_nx(
 ) -> FlowGraph:
     """Take a snapshot of a graph, as NetworkX's dispatcher asks for it.
 
-    Parameters
-    ----------
-    graph : NetworkX graph
-    edge_attrs, node_attrs : mapping, optional
-        Names of the attributes that are wanted; nodes' "demand" is taken as well, for `max_flow_min_cost` counts it although
-        it does not ask for it, and NetworkX may hand it a snapshot that was made for another function.  The defaults are not filled in: they depend on the attribute's part
-        in an algorithm, and one attribute can have two.
-    preserve_edge_attrs, preserve_node_attrs, preserve_graph_attrs : bool
-        Take all attributes instead.
-    name, graph_name : str, optional
-        The algorithm and its argument; they make no difference.
-
-    Returns
-    -------
-    FlowGraph
+    `edge_attrs` and `node_attrs` are the names of the attributes that are wanted; nodes' "demand" is taken as well, for
+    `max_flow_min_cost` counts it although it does not ask for it, and NetworkX may hand it a snapshot that was made for
+    another function.  The defaults are not filled in: they depend on the attribute's part in an algorithm, and one
+    attribute can have two.  With ``preserve_...`` all attributes are taken instead.  The names of the algorithm and its
+    argument make no difference.
     """
     flow_graph = FlowGraph(
         graph,

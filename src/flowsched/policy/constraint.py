@@ -76,13 +76,7 @@ class Constraint(Protocol):
 
 
 def checked_constraints(constraints: Any) -> tuple[Constraint, ...]:
-    """Return the constraints of a policy as a tuple.
-
-    Raises
-    ------
-    InputError
-        An entry is no constraint, or two have the same name.
-    """
+    """Return the constraints of a policy as a tuple; raise InputError if one is none, or two have the same name."""
     found: tuple[Constraint, ...] = ordered("Policy: constraints", constraints)
     names: set[str] = set()
     for i, constraint in enumerate(found):
@@ -111,15 +105,7 @@ def limits(cluster: Cluster, constraints: Sequence[Constraint], debug: bool = Fa
 
 
 class CheckedConstraint:
-    """A constraint of the caller on one cluster, with checked answers.
-
-    Parameters
-    ----------
-    cluster : Cluster
-    constraint : Constraint
-    debug : bool
-        Compare every answer with repeated ones.
-    """
+    """A constraint of the caller on one cluster, with checked answers; `debug` compares each with repeated ones."""
 
     def __init__(self, cluster: Cluster, constraint: Constraint, debug: bool = False) -> None:
         self.name = constraint.name
@@ -219,25 +205,18 @@ class CheckedConstraint:
 class Witness:
     """Record of the answers of one part about one cluster; refuses those that contradict each other: `Policy.debug`.
 
-    A cost may depend on the classes and the machines of its call, a constraint also on machines that have these in their
-    reach.  Changes of anything else are not noticed, so an answer that depends on them becomes out of date.
-    In debug mode every answer is compared with the answers to the same question
+    A cost may depend on the classes and the machines of its call, a constraint also on machines that have these in
+    their reach.  Changes of anything else are not noticed, so an answer that depends on them becomes out of date.  In
+    debug mode every answer is compared with the answers to the same question
 
     * repeated;
     * with classes and machines in another order;
     * with a part of the machines, and with one class at a time;
     * from before, for machines that have not changed since.
 
-    The part must not change its argument arrays, nor the cluster.  Debug mode takes several times as long as the answers,
-    and memory for each of them.
-
-    Parameters
-    ----------
-    what : str
-        Name of the part in error messages.
-    cluster : Cluster
-    tolerance : float
-        Largest difference of answers that count as equal.
+    The part must not change its argument arrays, nor the cluster.  Debug mode takes several times as long as the
+    answers, and memory for each of them.  `what` is the name of the part in error messages; answers that differ by no
+    more than `tolerance` count as equal.
     """
 
     def __init__(self, what: str, cluster: Cluster, tolerance: float = 0.0) -> None:
@@ -260,17 +239,8 @@ class Witness:
     def check(self, ask: Ask, answer: Answer, classes: Ints, rows: Ints, versions: Ints) -> None:
         """Compare an answer, shape (classes, rows), with other answers.
 
-        Parameters
-        ----------
-        ask : callable
-            Calls the part.
-        versions : ndarray of int64, shape (rows of the cluster,)
-            Differ where the answer may differ.
-
-        Raises
-        ------
-        InputError
-            Two answers differ; the message names the part, a class by the demand of its tasks, and a machine.
+        `ask` calls the part; `versions`, shape (rows of the cluster,), differ where the answer may differ.  Where two
+        answers differ, the InputError names the part, a class by the demand of its tasks, and a machine.
         """
         self._compare(self.question(ask, classes, rows), answer, classes, rows, "asked again")
         random = np.random.default_rng(len(rows))

@@ -28,7 +28,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import number, ordered, quoted
+from flowsched.boundary.validate import instance, number, ordered, quoted
 from flowsched.cluster import MICRO, Cluster, Resources, Task
 from flowsched.cluster.columns import grown
 from flowsched.cluster.inventory import Inventory
@@ -80,8 +80,7 @@ class FragmentationCost:
             if not isinstance(kind, tuple) or len(kind) != 2:
                 raise InputError(f"FragmentationCost: workload[{i}] must be (Task, number), got {quoted(kind)}")
             task, times = kind
-            if not isinstance(task, Task):
-                raise InputError(f"FragmentationCost: workload[{i}]: a Task expected, got {quoted(task)}")
+            instance(f"FragmentationCost: workload[{i}]", task, Task)
             check_weight(f"FragmentationCost: workload[{i}]", times)
         object.__setattr__(self, "repeat", number("FragmentationCost: repeat", self.repeat, 0, 1))
         become_weight(self)
@@ -99,8 +98,7 @@ class FragmentationCost:
         """
         counts: dict[Any, list[Any]] = {}
         for i, task in enumerate(ordered("FragmentationCost: tasks", tasks)):
-            if not isinstance(task, Task):
-                raise InputError(f"FragmentationCost: tasks[{i}]: a Task expected, got {quoted(task)}")
+            instance(f"FragmentationCost: tasks[{i}]", task, Task)
             demand = task.demand
             amounts = tuple(sorted(demand.items())) if isinstance(demand, Mapping) else tuple(demand)
             counts.setdefault((amounts, tuple(task.constraints.items()), task.tolerations), [task, 0])[1] += 1
@@ -188,13 +186,8 @@ class _Kinds:
     def waste(self, free: Ints, devices: Ints, weights: Floats) -> Floats:
         """Return the expected waste of machines in some states, shape (n,).
 
-        Parameters
-        ----------
-        free : ndarray of int64, shape (n, D)
-        devices : ndarray of int64, shape (n, G)
-            Free part of each device.
-        weights : ndarray of float64, shape (n, kinds)
-            Weights of the machine's shape.
+        `free` has shape (n, D), `devices`, the free part of each device, (n, G), and `weights`, those of the machine's
+        shape, (n, kinds).
         """
         shares = np.maximum(self.shares, 1)
         of_share = (devices[:, :, None] // shares).sum(axis=1)

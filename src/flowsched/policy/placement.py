@@ -71,6 +71,16 @@ def become_weight(cost: Any) -> None:
 
 
 @dataclass(frozen=True)
+class _Weighted:
+    """A cost with no setting but its weight."""
+
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        become_weight(self)
+
+
+@dataclass(frozen=True)
 class LoadCost:
     """Cost that spreads load over machines, or packs it onto few.
 
@@ -160,18 +170,8 @@ def shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints
 
 
 @dataclass(frozen=True)
-class PreferenceCost:
-    """Part of a task's soft constraints (`Task.prefers`) that the labels of a machine do not meet.
-
-    Parameters
-    ----------
-    weight : float
-    """
-
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        become_weight(self)
+class PreferenceCost(_Weighted):
+    """Part of a task's soft constraints (`Task.prefers`) that the labels of a machine do not meet."""
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Return the cost in [0, 1], shape (classes, rows); 0 for a task without preferences."""
@@ -191,18 +191,8 @@ class PreferenceCost:
 
 
 @dataclass(frozen=True)
-class TaintCost:
-    """Taints of the effect PreferNoSchedule that a task does not tolerate: ``n / (1 + n)`` for n of them.
-
-    Parameters
-    ----------
-    weight : float
-    """
-
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        become_weight(self)
+class TaintCost(_Weighted):
+    """Taints of the effect PreferNoSchedule that a task does not tolerate: ``n / (1 + n)`` for n of them."""
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Return the cost in [0, 1), shape (classes, rows)."""
@@ -272,18 +262,8 @@ class CustomCost:
 
 
 @dataclass(frozen=True)
-class DeviceCost:
-    """Cost that keeps machines with devices (GPUs) for the tasks that need them: 1 for a task that needs none, else 0.
-
-    Parameters
-    ----------
-    weight : float
-    """
-
-    weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        become_weight(self)
+class DeviceCost(_Weighted):
+    """Cost that keeps machines with devices (GPUs) for the tasks that need them: 1 for a task that needs none, else 0."""
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Return the cost 0 or 1, shape (classes, rows)."""

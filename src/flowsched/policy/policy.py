@@ -115,12 +115,9 @@ class Policy:
             )
         if not isinstance(self.waiting, WaitCost):
             raise InputError(f"Policy: waiting must be a WaitCost, got {quoted(self.waiting)}")
-        if self.preemption is not None and not isinstance(self.preemption, PreemptionCost):
-            raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {quoted(self.preemption)}")
-        if self.fairness is not None and not isinstance(self.fairness, Fairness):
-            raise InputError(f"Policy: fairness must be a Fairness or None, got {quoted(self.fairness)}")
-        if self.locality is not None and not isinstance(self.locality, Locality):
-            raise InputError(f"Policy: locality must be a Locality or None, got {quoted(self.locality)}")
+        for name, kind in (("preemption", PreemptionCost), ("fairness", Fairness), ("locality", Locality)):
+            if (part := getattr(self, name)) is not None and not isinstance(part, kind):
+                raise InputError(f"Policy: {name} must be a {kind.__name__} or None, got {quoted(part)}")
         for name in ("resolution", "moves"):
             object.__setattr__(self, name, whole(f"Policy: {name}", getattr(self, name), 1, _MOST - 1))
         truth("Policy: debug", self.debug)
@@ -172,10 +169,6 @@ class Policy:
         ----------
         cluster : Cluster
             Has its machines, and typical tasks.
-
-        Returns
-        -------
-        Policy
 
         Raises
         ------

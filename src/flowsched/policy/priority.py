@@ -64,10 +64,6 @@ class WeightedPriority:
     """Value of one unit of priority as a multiple of the whole range of a placement cost.
 
     A task displaces another only if the difference outweighs the price of preemption and the weight of age.
-
-    Parameters
-    ----------
-    step : float
     """
 
     strict: ClassVar[bool] = False

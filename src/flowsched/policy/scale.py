@@ -18,13 +18,7 @@ LATER: Mapping[str, bool] = {"later": True}
 
 
 class BeyondScale(InputError):
-    """Error of a policy whose scale is too small for a cost.
-
-    Attributes
-    ----------
-    policy : Policy
-        The same goals with a scale that is large enough.
-    """
+    """Error of a policy whose scale is too small for a cost; its `policy` has the same goals with a large enough scale."""
 
     policy: Any
 
@@ -106,12 +100,6 @@ class CostScale:
         return discounts
 
     def level(self, rungs: int | None) -> int:
-        """Return one step of strict priority.
-
-        Parameters
-        ----------
-        rungs : int or None
-            `Fairness.rungs`, None without fairness.
-        """
+        """Return one step of strict priority, given `Fairness.rungs`, or None without fairness."""
         step = self.stay(self.buckets - 1) + self.fair_step
         return step if rungs is None else step + self.moves * self.fair_step * rungs

@@ -285,16 +285,10 @@ class SequenceShare:
 class _Amounts:
     """Amounts of claims as parts of the cluster and in grains.
 
-    Attributes
-    ----------
-    total, mean : float
-        Grains of the cluster, and of a task of mean size.
-    part : ndarray of float, shape (n, D)
-        Part of each resource that one more task takes; infinite for a resource without capacity.
-    size, held, moved : ndarray of float, shape (n,)
-        Grains of such a task (0 if its part is infinite), of the running tasks, and of those started in this round.
-    room : ndarray of float, shape (D,)
-        Free part of each resource.
+    `total` and `mean` are the grains of the cluster, and of a task of mean size.  `part`, shape (n, D), is the part of
+    each resource that one more task takes, infinite for a resource without capacity.  `size`, `held` and `moved`, shape
+    (n,), are the grains of such a task (0 if its part is infinite), of the running tasks, and of those started in this
+    round.  `room`, shape (D,), is the free part of each resource.
     """
 
     def __init__(self, claims: Claims) -> None:

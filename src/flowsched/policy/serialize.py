@@ -93,18 +93,8 @@ def rebuild(
 ) -> Any:
     """Make the policy or part of a description.
 
-    Parameters
-    ----------
-    description : JSON
-    makers : mapping of str to callable
-        Functions that make parts of other packages, by name.
-    known : mapping of str to object
-        Other parts by description, see `parts`.
-
-    Raises
-    ------
-    UnknownIdError
-        A part is still unknown; the message names one.
+    `makers` are functions that make parts of other packages, by name; `known` are other parts by description, see
+    `parts`.  If a part is still unknown, the UnknownIdError names it.
     """
     if isinstance(description, list):
         return tuple(rebuild(v, makers, known) for v in description)

@@ -47,25 +47,12 @@ RECENT = 8
 
 
 class Room:
-    """The real capacity of a machine and its use.
+    """The real capacity of a machine and its use, in millionths.
 
-    Parameters
-    ----------
-    capacity : (resources,) array
-        In millionths, as the executor reported it.
-
-    Attributes
-    ----------
-    taken : (resources,) array
-        By runs that have room and have not ended.
-    left : (resources,) array
-        The part of `taken` that other runs may already have: the ends of these runs are not reported yet.
-    times : deque of float
-        Seconds for which the last runs had room.
-    since : list of float
-        Since when those have it that have not ended.
-    more : int
-        Multiple of the capacity that the books add to the real one where the order of runs does not matter.
+    `capacity` is as the executor reported it, `taken` is used by runs that have room and have not ended, and `left` is
+    the part of `taken` that other runs may already have: the ends of these runs are not reported yet.  `times` are the
+    seconds for which the last runs had room, `since` the times since when those have it that have not ended.  `more` is
+    the multiple of the capacity that the books add to the real one where the order of runs does not matter.
     """
 
     def __init__(self, capacity: Amounts) -> None:
@@ -88,22 +75,11 @@ def _is_over(room: Room, capacity: Amounts) -> bool:
 
 
 class Ahead:
-    """Capacities beyond the real ones.
+    """Capacities beyond the real ones; see `flowsched.run.executor.Holding`.
 
-    Parameters
-    ----------
-    cluster : Cluster
-    executor : Executor
-        See `flowsched.run.executor.Holding`.
-    seconds : float, optional
-        The lag, instead of the one that is measured; 0 for none.
-
-    Attributes
-    ----------
-    lag : float
-        Seconds between a report of the executor and the driver's reaction to it.
-    next : machine or None
-        One that gets a run ahead of its room in the next round, which is to be made at once.
+    `lag` is the time in seconds between a report of the executor and the driver's reaction to it; it is measured unless
+    it is given, 0 for none.  `next` is a machine that gets a run ahead of its room in the next round, which is to be
+    made at once.
     """
 
     def __init__(self, cluster: Cluster, executor: Executor, seconds: float | None = None) -> None:

@@ -44,15 +44,7 @@ def outcome(
 ) -> Told:
     """Return the report of a command that has ended.
 
-    Parameters
-    ----------
-    run : Run
-    status : int or None
-        Its exit status; without one it was lost, and `why` says how.
-    stopped : bool
-    why : str
-    reason : str
-        The reason why it could not begin, if that is known.
+    Without an exit status it was lost, and `why` says how; `reason` is why it could not begin, if that is known.
     """
     if status == 0:
         return Ended(run.number, 0)
@@ -157,13 +149,8 @@ _SHELLS = frozenset(
 def script(run: Run, why: str = ":") -> str:
     """Return the text for ``/bin/sh`` that becomes the command of a run; paths are those of the machine where it runs.
 
-    The environment is in no argument of a process, and set last, so that nothing before the command depends on it.
-
-    Parameters
-    ----------
-    run : Run
-    why : str
-        A line for the shell, which is executed where the command cannot begin; ``$2`` is the reason.
+    The environment is in no argument of a process, and set last, so that nothing before the command depends on it.  The
+    line `why` is executed where the command cannot begin; ``$2`` is the reason.
     """
     command = command_of(run)
     words = checked(str(run.task), command.words)

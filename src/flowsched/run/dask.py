@@ -136,9 +136,10 @@ class DaskExecutor(Adapter[Held]):
         keys = [key for those in calls.values() for key in those]
         graph = HighLevelGraph(layers, {layer: set() for layer in layers})
         futures = dict(zip(keys, self._client.get(graph, keys, sync=False), strict=True))
+        soon: Any = self._loop.call_soon_threadsafe
         for run in runs:
             future = self._futures[run.number] = futures[f"flowsched-{self._life}-{run.number:015d}"]
-            future.add_done_callback(partial(self._over_in_thread, run.number))
+            future.add_done_callback(partial(soon, self._over, run.number))
 
     def holds(self, run: Run) -> bool:
         """Return True if Dask holds the run back, since no more of its kind fit in a worker than the worker has threads."""
@@ -199,9 +200,6 @@ class DaskExecutor(Adapter[Held]):
     async def _cancel(self, future: Future[Any]) -> None:
         with suppress(OSError, TimeoutError):  # its client is closed, or the scheduler is gone with all that it knew
             await self._client.cancel([future], force=True)
-
-    def _over_in_thread(self, number: int, future: Future[Any]) -> None:
-        self._loop.call_soon_threadsafe(self._over, number, future)
 
     def _over(self, number: int, future: Future[Any]) -> None:
         """Take note of a future that is done; the results of all that are done by now are fetched together."""

@@ -71,37 +71,17 @@ QUIET = 0.05
 
 
 class Dispatcher:
-    """Carries out rounds through an executor, and applies their outcomes to the scheduler.
+    """Carries out rounds through an executor, and applies their outcomes to the scheduler, its own from now on.
 
-    Parameters
-    ----------
-    scheduler : Scheduler
-        The dispatcher's own from now on.
-    executor : Executor
-    losses : int
-        Number of losses of a task that are followed by another run.  A loss is no fault of a task, but a task that kills
-        its workers would go on for ever.
-    on_end : callable, optional
-        See `flowsched.run.Driver`.
-    ahead, patience : float, optional
-        See `flowsched.run.Driver`.
-    elastic : bool
-        Likewise.
+    A task that was lost runs again `losses` times: a loss is no fault of a task, but a task that kills its workers
+    would go on for ever.  The other options are those of `flowsched.run.Driver`.
 
-    Attributes
-    ----------
-    stats : Counter
-        "rounds", "started", "ended", "failed", "lost", "stopped", "stale" (answers), and "refused" (descriptions of machines
-        and samples).
-    dirty : bool
-        Something has happened since the last round.
-    work : dict of task to Work
-        Tasks that have not ended.
-    ahead : Ahead
-    runs : Runs
-    refused : dict of machine to (MachineAdded or MachineUpdated, FlowschedError)
-        Descriptions that the scheduler refuses, each with its error.  Each is tried again after every report of its
-        machine, and when another machine has gone.
+    * `stats`: "rounds", "started", "ended", "failed", "lost", "stopped", "stale" (answers), and "refused" (descriptions
+      of machines and samples).
+    * `dirty`: something has happened since the last round.
+    * `work`: tasks that have not ended.
+    * `refused`: descriptions of machines that the scheduler refuses, each with its error.  Each is tried again after
+      every report of its machine, and when another machine has gone.
     """
 
     def __init__(
@@ -336,10 +316,7 @@ class Dispatcher:
     def check_machines(self) -> None:
         """Refuse to go on without any machine whose description the scheduler takes, where there are others.
 
-        Raises
-        ------
-        InputError
-            The reasons of those that are refused.
+        The InputError has the reasons of those that are refused.
         """
         if self.refused and self.scheduler.cluster.machines.keys() <= self.refused.keys():
             reasons = dict.fromkeys(str(error) for _, error in self.refused.values())
@@ -423,13 +400,7 @@ class Dispatcher:
     def recover(self, told: Iterable[Told], runs: Iterable[Run], now: float) -> None:
         """Go on with a scheduler that has tasks, and an executor that has runs: each run is taken over, or stopped.
 
-        Parameters
-        ----------
-        told : iterable
-            Reports of the executor while it was opened.
-        runs : iterable of Run
-            Runs of an earlier driver.
-        now : float
+        `told` are the reports of the executor while it was opened, `runs` those of an earlier driver.
         """
         told, runs, cluster = list(told), sorted(runs, key=lambda run: run.number), self.scheduler.cluster
         self.ahead.expect(cluster.tasks)

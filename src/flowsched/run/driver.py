@@ -8,7 +8,6 @@ round covers all reports of that interval.  Nothing waits for a clock while the 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Any, Self
 from flowsched.boundary.validate import mapping, number, seconds, whole
 from flowsched.cluster.events import Event, JobSubmitted
 from flowsched.exceptions import FlowschedError, InputError
+from flowsched.hrm.clocks import Steady
 from flowsched.rounds.values import Round
 from flowsched.run.dispatch import Dispatcher
 from flowsched.run.executor import Broken, Executor, ExecutorError, Run, TaskCancelledError, Told, Work
@@ -29,12 +29,6 @@ CLOSING = 30.0
 
 BROKEN = 5.0
 """Seconds in which they have to end where the executor has failed."""
-
-
-def steady() -> Callable[[], float]:
-    """Return a clock that begins at the time of day, and is never set."""
-    offset = time.time() - time.monotonic()
-    return lambda: offset + time.monotonic()
 
 
 class Driver:
@@ -112,7 +106,7 @@ class Driver:
         self.last: Round | None = None
         self.on_round: Callable[[Round], object] | None = None
         self._interval = number("interval", interval, 0)
-        self._round_limit, self._clock = round_limit, steady() if clock is None else clock
+        self._round_limit, self._clock = round_limit, Steady() if clock is None else clock
         ahead = None if ahead is None else number("ahead", ahead, 0)
         patience = None if patience is None else number("patience", patience, 0)
         self._dispatch = Dispatcher(scheduler, executor, losses, on_end, ahead, patience, elastic)
@@ -173,10 +167,6 @@ class Driver:
             Tasks that the scheduler does not know have ended; they are left out.
         time_limit : float, optional
             See `submit`.
-
-        Returns
-        -------
-        dict of task to Future
         """
         if self._owner is not None:
             raise InputError("attach: tasks are attached before the driver begins")
@@ -192,24 +182,21 @@ class Driver:
         for task in tasks:
             if task not in mapping("payloads", payloads):
                 raise InputError(f"payloads: task {task!r} has none")
-        return [Work(task, payloads[task], self._settler(task), limit) for task in tasks]
+        return [Work(task, payloads[task], partial(self._settle, task), limit) for task in tasks]
 
-    def _settler(self, task: Hashable) -> Callable[[Any, BaseException | None], None]:
-        def settle(value: Any, error: BaseException | None) -> None:
-            future = self._futures.pop(task)
-            if not self._futures:
-                self._idle.set()
-            if future.done():
-                return
-            if error is None:
-                future.set_result(value)
-            elif isinstance(error, TaskCancelledError):
-                future.cancel()
-            else:
-                future.set_exception(error)
-                future.exception()  # marks the error as retrieved: a caller may ignore a future, as the statistics have the task's end
-
-        return settle
+    def _settle(self, task: Hashable, value: Any, error: BaseException | None) -> None:
+        future = self._futures.pop(task)
+        if not self._futures:
+            self._idle.set()
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)
+        elif isinstance(error, TaskCancelledError):
+            future.cancel()
+        else:
+            future.set_exception(error)
+            future.exception()  # marks the error as retrieved: a caller may ignore a future, as the statistics have the task's end
 
     def _promised(self, work: list[Work]) -> dict[Hashable, asyncio.Future[Any]]:
         loop, futures = asyncio.get_running_loop(), dict[Hashable, asyncio.Future[Any]]()

@@ -206,20 +206,9 @@ class TaskLostError(FlowschedError):
 class Work:
     """A task that has not ended.
 
-    Parameters
-    ----------
-    task : hashable
-    payload : object
-    done : callable
-        Called once, with the task's result and None, or with None and its error.
-    time_limit : float or None
-        Of each run, in the unit of the clock.
-    losses : int
-        Runs that were lost.
-    unfit : list of (hashable, bool)
-        Runs that did not begin: the machine, and whether it began the run before that.
-    submitted : Task or None
-        As it was submitted, where that is kept.
+    `done` is called once, with the task's result and None, or with None and its error.  `time_limit` is that of each
+    run, in the unit of the clock.  `losses` counts the runs that were lost; `unfit` has those that did not begin: the
+    machine, and whether it began the run before that.  `submitted` is the task as it was submitted, where that is kept.
     """
 
     task: Hashable
@@ -235,29 +224,16 @@ class Work:
 class Active:
     """A run that has not ended.
 
-    Parameters
-    ----------
-    run : Run
-    work : Work or None
-        None for a task of a recovered scheduler that no caller has attached.
-    counted : int
-        The scheduler's number of the run, while it has the task on that machine; 0 for a run that is stopping.
-    demand : (resources,) array or None
-        Its demand, in millionths; None if that is not known.
-    held : bool
-        Not started yet.
-    waits : bool
-        The executor holds it back until its machine has room, see `flowsched.run.executor.Holding`.
-    since : float
-        The time since when its machine has room for it.
-    why : BaseException or None
-        The error with which it is being stopped, where that was not the scheduler's decision.
-    until : float
-        The time at which it is stopped, or stopped again.
-    begun : bool
-        The executor has reported its start.
-    left : bool
-        Others may have its room, although its end is not reported yet.
+    * `work`: None for a task of a recovered scheduler that no caller has attached.
+    * `counted`: the scheduler's number of the run, while it has the task on that machine; 0 for a run that is stopping.
+    * `demand`: in millionths, by resource; None if that is not known.
+    * `held`: not started yet.
+    * `waits`: the executor holds it back until its machine has room, see `flowsched.run.executor.Holding`.
+    * `since`: the time since when its machine has room for it.
+    * `why`: the error with which it is being stopped, where that was not the scheduler's decision.
+    * `until`: the time at which it is stopped, or stopped again.
+    * `begun`: the executor has reported its start.
+    * `left`: others may have its room, although its end is not reported yet.
     """
 
     run: Run

@@ -32,15 +32,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class JobOfFile:
-    """A job of a file.
-
-    Parameters
-    ----------
-    submitted : JobSubmitted
-    commands : dict of task to Command
-    retries : int
-    time_limit : float or None
-    """
+    """A job of a file."""
 
     submitted: JobSubmitted
     commands: dict[str, Command]
@@ -50,38 +42,16 @@ class JobOfFile:
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A file of jobs.
-
-    Parameters
-    ----------
-    jobs : tuple of JobOfFile
-    machine : dict of str to float, or None
-        Capacity of this machine; None for all that it has.
-    """
+    """A file of jobs; `machine` is the capacity of this machine, None for all that it has."""
 
     jobs: tuple[JobOfFile, ...]
     machine: dict[str, float] | None
 
 
 def read_jobs(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> JobFile:
-    """Read a file of jobs.
+    """Read a file of jobs, whose tasks write to files ``TASK.log`` in the folder `output`.
 
-    Parameters
-    ----------
-    path : path
-    output : path
-        The folder of the tasks' output, in files ``TASK.log``.
-
-    Returns
-    -------
-    JobFile
-
-    Raises
-    ------
-    InputError
-        Names line, column and key of every fault.
-    OSError
-        The file cannot be read.
+    The InputError names line, column and key of every fault.
     """
     file = TomlFile(path)
     top = file.table((), {"job": (_tables, None), "machine": (partial(_demand, RESOURCES), None)})
@@ -117,23 +87,9 @@ def read_jobs(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> J
 def read_containers(
     path: str | os.PathLike[str], suffix: str = ""
 ) -> list[tuple[tuple[Container, ...], dict[str, Any]]]:
-    """Read a file of jobs for HRM's units.
+    """Read a file of jobs for HRM's units: the containers of each job, and its keys; errors as of `read_jobs`.
 
-    Parameters
-    ----------
-    path : path
-    suffix : str
-        Is added to the names of all jobs.
-
-    Returns
-    -------
-    list of (containers, dict)
-        The containers of each job, and its keys.
-
-    Raises
-    ------
-    InputError, OSError
-        As of `read_jobs`.
+    `suffix` is added to the names of all jobs.
     """
     file = TomlFile(path)
     keys = _KEYS | {

@@ -140,8 +140,9 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._settle()
         for path, known in self._by_path.items():
             self._see(known, self._seen["pods"][path])
+        soon: Any = self._loop.call_soon_threadsafe  # a watch has a thread of its own
         for kind, version in versions.items():
-            hear = partial(self._hear, kind)
+            hear = partial(soon, self._heard, kind)
             threading.Thread(target=self._api.watch, args=(kind, version, hear), daemon=True).start()
         return runs
 
@@ -225,10 +226,6 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._gone(path)
 
     # -- states -------------------------------------------------------------------------------------------------
-
-    def _hear(self, kind: str, changes: Changes, whole: bool) -> None:
-        """Called in the thread of a watch."""
-        self._loop.call_soon_threadsafe(self._heard, kind, changes, whole)
 
     def _heard(self, kind: str, changes: Changes, whole: bool) -> None:
         """Take note of objects that have changed, or of all that there are."""
@@ -364,10 +361,7 @@ class KubernetesError(FlowschedError):
 class Api:
     """Requests to an API server, through a client of the official package; all but `call` and `ask` block.
 
-    Parameters
-    ----------
-    client : kubernetes.client.ApiClient, optional
-        By default that of the current context, or of the pod in which this runs.
+    By default the client is that of the current context, or of the pod in which this runs.
     """
 
     def __init__(self, client: Any = None) -> None:
@@ -620,14 +614,7 @@ def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
 
 
 class Feed:
-    """Submits the pods that wait for flowsched, and cancels those that are deleted.
-
-    Parameters
-    ----------
-    driver : Driver
-    resources : sequence of str
-        Of the scheduler.
-    """
+    """Submits the pods that wait for flowsched, and cancels those that are deleted."""
 
     def __init__(self, driver: Driver, resources: Sequence[str]) -> None:
         self._driver, self._resources = driver, resources

@@ -257,22 +257,9 @@ def capacity_here() -> dict[str, float]:
 class Groups:
     """Makes control groups of runs in a group that the driver is given, such as one that systemd delegates.
 
-    A driver has a group there, by the name of its folder, and in it each run has one by its number.  A run's group is
-    made before its record, and removed after its end.  So a successor finds those of the records, and ends the others.
-
-    Parameters
-    ----------
-    root : path
-        An existing group in which this process may make subgroups.
-    folder : path
-        Of the driver's records.
-    known : collection of Path
-        The groups of the runs that are on record.
-
-    Raises
-    ------
-    InputError
-        No groups can be made there.
+    A driver has a group there, by the name of its folder of records, and in it each run has one by its number.  A run's
+    group is made before its record, and removed after its end.  So a successor finds those of the records, the `known`
+    ones, and ends the others.  Raise InputError if no groups can be made in `root`.
     """
 
     def __init__(self, root: str | os.PathLike[str], folder: Path, known: Collection[Path]) -> None:

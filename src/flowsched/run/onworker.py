@@ -54,21 +54,8 @@ def attend(
 ) -> int:
     """Run a command; return its exit status when nothing of it is left.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-    environment : mapping of str to str
-    name : str
-        By which `stop` and `clear` find it.
-    wanted : callable, optional
-        Asked twice a second; the command is stopped when that returns False.
-
-    Raises
-    ------
-    RunStoppedError
-        It was stopped.
-    OSError
-        No process can be made.
+    `stop` and `clear` find it by `name`.  `wanted` is called twice a second; the command is stopped when it returns
+    False.  Raise RunStoppedError if it was stopped, and OSError if no process can be made.
     """
     name = name or uuid4().hex
     news, wake = os.pipe()

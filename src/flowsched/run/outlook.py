@@ -42,24 +42,12 @@ _NOW, _LATER, _NEVER = range(3)
 class Outlook:
     """Finds the tasks that wait in vain.
 
-    A task that no machine could ever hold is given up at once, or after `patience` where the cluster is `elastic`.  One that
-    only machines could hold that are gone, failed or drained is given up after `patience`.
+    A task that no machine could ever hold is given up at once, or after `patience` seconds where the cluster is
+    `elastic`: larger machines may come.  One that only machines could hold that are gone, failed or drained is given up
+    after `patience`.  Without patience nothing is given up.  `due` is the next time at which a task is given up.
 
-    Parameters
-    ----------
-    scheduler : Scheduler
-    executor : Executor
-        Its method `away`, if any, returns the machines that are not there and may come, or None if it does not know them.
-        Its method `whole`, if any, returns a machine with all that it has, where others use a part of it.
-    patience : float or None
-        In seconds; None: nothing is given up.
-    elastic : bool
-        Larger machines may come.
-
-    Attributes
-    ----------
-    due : float
-        The next time at which a task is given up.
+    The executor's method `away`, if any, returns the machines that are not there and may come, or None if it does not
+    know them.  Its method `whole`, if any, returns a machine with all that it has, where others use a part of it.
     """
 
     def __init__(self, scheduler: Scheduler, executor: Executor, patience: float | None, elastic: bool) -> None:

@@ -24,25 +24,9 @@ PATIENCE = 10.0
 class Runs:
     """Starts runs when nothing has to stop for them any more and their machine has room, and stops them.
 
-    Parameters
-    ----------
-    executor : Executor
-    ahead : Ahead
-    hear : callable
-        Called with the failure of a start.
-
-    Attributes
-    ----------
-    by_number, held : dict of int to Active
-        All of them, and those that are held.
-    of, stopping : dict of task to Active
-        The counted run of a task, and its stopping one.
-    on : dict of machine to dict of int to Active
-    over : list of Run
-        Those that have ended, to be released.
-    started : int
-    now : float
-        The time of the current call.
+    `hear` is called with the failure of a start.  `by_number` has all runs, and `held` those that are held; `of` and
+    `stopping` have the counted run of a task, and its stopping one.  `over` are those that have ended, to be released.
+    `now` is the time of the current call.
     """
 
     def __init__(self, executor: Executor, ahead: Ahead, hear: Callable[[Failed], None]) -> None:

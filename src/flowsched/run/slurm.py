@@ -314,7 +314,7 @@ class SlurmExecutor(Adapter[_Job]):
         await asyncio.sleep(0.02)
         ids, self._pending[act] = self._pending[act], []
         with suppress(SlurmError):  # the driver asks for a stop again, and a held job is seen by `_look`
-            await _ACTS[act](list(dict.fromkeys(ids)))
+            await _call(_ACTS[act](list(dict.fromkeys(ids))))
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -350,17 +350,9 @@ class SlurmExecutor(Adapter[_Job]):
         return self._away
 
     def _see(self, job: _Job, known: JobState | None, off: bool, part: bool) -> None:
-        """Take note of the state of a job.
+        """Take note of the state of a job, by Slurm's data on it.
 
-        Parameters
-        ----------
-        job : _Job
-        known : JobState or None
-            Slurm's data on it.
-        off : bool
-            Slurm does not use its nodes.
-        part : bool
-            Not all of its runs are on record.
+        With `off`, Slurm does not use its nodes; with `part`, not all of its runs are on record.
         """
         job.absent = 0 if known is not None else job.absent + 1
         if known is None:
@@ -460,12 +452,7 @@ class Asked:
 class Memory:
     """The memory request of a task that names none; without a request Slurm would give it the whole node's.
 
-    Parameters
-    ----------
-    per_cpu, per_node : int or None
-        Slurm's own defaults, in MiB.
-    most : int or None
-        Largest request of a job by CPU.
+    All are in MiB: Slurm's own defaults, and the largest request of a job by CPU.
     """
 
     per_cpu: int | None = None
@@ -513,23 +500,12 @@ async def _submit(
     return id
 
 
-async def _release(ids: Sequence[str]) -> None:
-    """Release held jobs."""
-    await _call(["scontrol", "release", ",".join(ids)])
-
-
-async def _hold(ids: Sequence[str]) -> None:
-    """Keep jobs from beginning; those that have begun go on."""
-    await _call(["scontrol", "uhold", ",".join(ids)])
-
-
-async def _cancel(ids: Sequence[str]) -> None:
-    """Cancel jobs."""
-    await _call(["scancel", *ids])
-
-
-_ACTS = {"release": _release, "hold": _hold, "cancel": _cancel}
-"""Requests for jobs that are made for several at once."""
+_ACTS: dict[str, Callable[[Sequence[str]], list[str]]] = {
+    "release": lambda ids: ["scontrol", "release", ",".join(ids)],
+    "hold": lambda ids: ["scontrol", "uhold", ",".join(ids)],
+    "cancel": lambda ids: ["scancel", *ids],
+}
+"""Commands for several jobs at once.  A hold keeps jobs from beginning; those that have begun go on."""
 
 
 async def _cancel_member(id: str, member: int) -> None:
@@ -592,12 +568,7 @@ async def _ask_nodes(
 async def _rows(words: Sequence[str], count: int) -> list[tuple[str, ...]]:
     """Return the lines that a command answers, each with its fields after it; the last one may have any character.
 
-    Raises
-    ------
-    NoAnswerError
-        The command fails.
-    SlurmError
-        A line is cut off, or has nothing.
+    Raise NoAnswerError if the command fails, and SlurmError if a line is cut off, or has nothing.
     """
     try:
         lines = (await _call(words)).splitlines()

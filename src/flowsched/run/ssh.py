@@ -509,16 +509,8 @@ WHY = """>"$0/why" printf '%s\\n' "$2" """
 def exchange(folder: str, me: str, turn: int, acts: Iterable[Sequence[str]]) -> str:
     """Return the text of one exchange for ``/bin/sh``, which executes nothing of it unless it has the whole text.
 
-    Parameters
-    ----------
-    folder : str
-        With the folders of the runs.
-    me : str
-        The driver.
-    turn : int
-        Number of the exchange, from 1.
-    acts : iterable of sequence of str
-        The script's functions and their arguments.
+    `folder` has the folders of the runs, `me` is the driver, `turn` is the number of the exchange, from 1, and `acts`
+    are the script's functions and their arguments.
     """
     settings = {"folder": folder, "me": me, "turn": str(turn), "become": BECOME}
     lines = [f"{key}={shlex.quote(value)}" for key, value in settings.items()]

@@ -26,12 +26,7 @@ MOST = 10
 
 
 class Unfit:
-    """Counts runs that did not begin.
-
-    Parameters
-    ----------
-    scheduler : Scheduler
-    """
+    """Counts runs that did not begin."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -55,12 +50,8 @@ class Unfit:
     ) -> tuple[bool, list[MachineDrained | MachineUpdated]]:
         """Take note of a run that its machine could not begin.
 
-        Returns
-        -------
-        spared : bool
-            The task runs again, as if the run had been lost.
-        changes : list of event
-            Machines that are drained for it, or not any more.
+        Returns True if the task runs again, as if the run had been lost, and the machines that are drained for it, or
+        not any more.
         """
         good = machine in self._good
         self._good.discard(machine)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.model import MICRO
-from flowsched.cluster.records import MachineRecord, TaskRecord
+from flowsched.cluster.records import TaskRecord
 from flowsched.exceptions import FlowschedError, UnknownIdError
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
@@ -351,12 +351,9 @@ def _machines(cluster: Cluster, most: int | None) -> Iterator[Row]:
     inventory = cluster.inventory
     for record in islice(cluster.machines.values(), most):
         capacity, free = inventory.capacity[record.row] / MICRO, inventory.free[record.row] / MICRO
-        yield {"id": record.id, "rack": record.rack, "state": _condition(record), "tasks": len(record.tasks),
+        state = "failed" if record.failed else "drained" if record.drained else "up"
+        yield {"id": record.id, "rack": record.rack, "state": state, "tasks": len(record.tasks),
                "capacity": capacity.tolist(), "used": (capacity - free).tolist()}  # fmt: skip
-
-
-def _condition(record: MachineRecord) -> str:
-    return "failed" if record.failed else "drained" if record.drained else "up"
 
 
 def _overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, machines: int) -> Row:

@@ -63,7 +63,6 @@ class Client:
 
         Parameters
         ----------
-        *events : Event
         key : str, optional
             Identifies the request; random by default.
 

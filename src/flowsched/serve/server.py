@@ -129,11 +129,8 @@ async def serve(
 
     Parameters
     ----------
-    service : Service
     listener : socket
         See `bound`.
-    token : str
-    limits : RequestLimits
     begun : callable, optional
         Called as soon as requests are accepted.
 

@@ -138,7 +138,6 @@ class Service:
 
         Parameters
         ----------
-        events : sequence of Event
         key : str, optional
             Repeated requests with the same key happen once.
         digest : str
@@ -219,7 +218,7 @@ class Service:
         """Stop, wait for the end, and release the files for another service."""
         self.stop()
         if self._owner is not None:
-            await asyncio.wait([self._owner])
+            await self.wait()
         await asyncio.to_thread(self._worker.shutdown)
         self._told.close()
         if self.scheduler.journal is not None:
@@ -266,9 +265,8 @@ class Service:
         second = self._second()
         second["rounds"] += 1
         second["round"] = max(second["round"], seconds)
-        if report is None:
-            return
-        self.rounds.add(report)
+        if report is not None:
+            self.rounds.add(report)
 
     # -- in the owner's thread ----------------------------------------------------------------------------------
 
@@ -385,21 +383,10 @@ def _check_same(digest: str, known: str) -> None:
 
 
 class NewestRounds:
-    """Rounds in the order of their consecutive numbers; the oldest are dropped.
+    """Rounds in the order of their consecutive numbers; the oldest beyond `kept` bytes are dropped.
 
-    Parameters
-    ----------
-    newest : int
-        Number before that of the first round.
-    kept : int
-        Number of bytes of rounds that are kept.
-
-    Attributes
-    ----------
-    newest : int
-        Number of the last round.
-    closed : bool
-        True if no more rounds follow.
+    `newest` is the number of the last round, at the beginning that before the first one; `closed` means that no more
+    follow.
     """
 
     def __init__(self, newest: int, kept: int) -> None:
@@ -426,10 +413,7 @@ class NewestRounds:
     def after(self, number: int, most: int = 1000) -> list[bytes]:
         """Return the rounds after a number, the oldest first.
 
-        Raises
-        ------
-        RequestError
-            Status 410: some of them are no longer kept, or belong to another life of the service.
+        Raise RequestError with status 410 if some of them are no longer kept, or belong to another life of the service.
         """
         first = self.newest - len(self._texts)
         if not first <= number <= self.newest:

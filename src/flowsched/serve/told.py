@@ -26,16 +26,7 @@ KEPT = 100_000
 
 
 class ToldRequest(NamedTuple):
-    """A request that has happened.
-
-    Parameters
-    ----------
-    digest : str
-    before : int
-        Number of events that had happened before it.
-    size : int
-        Number of its events.
-    """
+    """A request that has happened, with the numbers of events before it and in it."""
 
     digest: str
     before: int

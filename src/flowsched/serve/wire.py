@@ -24,15 +24,9 @@ LONGEST_ID = 1000
 
 
 class RequestError(InputError):
-    """A refused request.
+    """A refused request, with its HTTP status.
 
-    Parameters
-    ----------
-    message : str
-    status : int
-        HTTP status.
-    **place : Any
-        Further members of the response: the index of the event, the field.
+    `place` is further members of the response: the index of the event, the field.
     """
 
     def __init__(self, message: str, status: int = 400, **place: Any) -> None:
@@ -71,10 +65,7 @@ def _no_number(name: str) -> NoReturn:
 def decode(body: Any, most: int) -> list[ev.Event]:
     """Return the events of a request: a list of objects, or an object with such a list under ``events``.
 
-    Raises
-    ------
-    RequestError
-        The message names the index and the field.
+    The message of a RequestError names the index and the field.
     """
     if isinstance(body, dict) and body.keys() == {"events"}:
         body = body["events"]

@@ -202,10 +202,6 @@ class Deployment:
             Free grains.
         queues : mapping of user to sequence of int
             Sizes of the tasks of each user in grains, in its own order.
-
-        Returns
-        -------
-        Heartbeat
         """
         check_units("free", free)
         sizes = [np.zeros(0, np.int64)] * len(self.users)

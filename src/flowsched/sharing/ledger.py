@@ -200,10 +200,6 @@ class Ledger:
             rounded down.  With 1 it gives all it can, as a borrower without tasks should.
         force : bool
             True to take the rest from units that borrowers use; otherwise it waits for the next heartbeat.
-
-        Returns
-        -------
-        Reclaimed
         """
         check_units("units", units)
         if not 0 < number("fraction", fraction) <= 1:

@@ -22,7 +22,6 @@ def water_fill(units: int, ceiling: Ints, weight: ArrayLike = 1.0, floor: ArrayL
 
     Parameters
     ----------
-    units : int
     ceiling : ndarray of int64, shape (n,)
         Largest share of each claimant.
     weight : array of float, shape (n,), or float
@@ -99,25 +98,12 @@ def _dealt(units: int, share: Ints, ceiling: Ints, weight: NDArray[np.float64], 
 
 
 def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *, go_on: bool = True) -> Ints:
-    """Distribute tasks, each to the claimant that stands lowest (of equals, the first) and wants one, as long as it fits.
+    """Distribute tasks, each to the claimant that stands lowest (of equals, the first) and wants one, while it fits.
 
-    Parameters
-    ----------
-    tasks : ndarray of int64, shape (n,)
-        Tasks that each wants.
-    stand, pace : ndarray of float, shape (n, S)
-        With k tasks a claimant stands at the largest of ``stand + k * pace``.
-    part : ndarray of float, shape (n, D)
-        Part of each resource that a task takes; infinite for a resource without capacity.
-    room : ndarray of float, shape (D,)
-        Available part of each resource.
-    go_on : bool
-        True if a claimant that lacks a resource is skipped; otherwise the distribution ends there.
-
-    Returns
-    -------
-    ndarray of int64, shape (n,)
-        A claimant without demand gets all its tasks.
+    `tasks`, shape (n,), are those that each wants; with k tasks a claimant stands at the largest of ``stand + k *
+    pace``, both of shape (n, S).  `part`, shape (n, D), is the part of each resource that a task takes, infinite for a
+    resource without capacity, and `room`, shape (D,), the available part of each.  A claimant that lacks a resource is
+    skipped, or ends the distribution unless `go_on`; one without demand gets all its tasks.
     """
     pace, part = pace.copy(), part.copy()
     asks = part.max(axis=1, initial=0.0)

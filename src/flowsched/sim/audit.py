@@ -33,16 +33,8 @@ class MachineState:
 class AuditInventory:
     """Independent inventory of every machine, GPU and slot.
 
-    Parameters
-    ----------
-    resources : Resources
-    overcommit : bool
-        Tasks may request more than the capacity of a machine; devices and slots are audited anyway.
-
-    Attributes
-    ----------
-    used, capacity : list of int
-        Of the machines that are up, by resource.
+    With `overcommit`, tasks may request more than the capacity of a machine; devices and slots are audited anyway.
+    `used` and `capacity` are those of the machines that are up, by resource.
     """
 
     def __init__(self, resources: Resources, overcommit: bool = False) -> None:
@@ -145,13 +137,7 @@ class AuditInventory:
         return self._machines[machine].capacity
 
     def release(self, task: Hashable, now: float) -> Hashable:
-        """Stop a task; return the machine where it ran.
-
-        Raises
-        ------
-        AuditError
-            The task does not run.
-        """
+        """Stop a task; return the machine where it ran, or raise AuditError if it does not run."""
         machine = self._where.pop(task, None)
         if machine is None:
             raise AuditError(f"at {now:g} s: task {task!r} was stopped, but it does not run")
@@ -163,11 +149,8 @@ class AuditInventory:
     def place(self, task: Hashable, machine: Hashable, devices: Sequence[int], now: float) -> None:
         """Start a task; `check` looks for room later.
 
-        Raises
-        ------
-        AuditError
-            The task is unknown or runs already, the machine is not up or its labels do not suit the task, or the GPUs
-            named differ in number from the request.
+        Raise AuditError if the task is unknown or runs already, the machine is not up or its labels do not suit the
+        task, or the GPUs named differ in number from the request.
         """
         if task not in self._demands:
             raise AuditError(
@@ -195,13 +178,7 @@ class AuditInventory:
         self._put(state, task, tuple(devices))
 
     def check(self, machines: Iterable[Hashable], now: float) -> None:
-        """Check that no resource, GPU or slot of these machines is above its capacity.
-
-        Raises
-        ------
-        AuditError
-            One is above it.
-        """
+        """Raise AuditError if a resource, GPU or slot of these machines is above its capacity."""
         for machine in machines:
             state = self._machines[machine]
             for i, free in enumerate(state.free):

@@ -6,7 +6,6 @@ they are Algorithm 1 of FGM, its greedy form.  The tasks of a gang start togethe
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
@@ -27,29 +26,7 @@ from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
-from flowsched.sim.orders import Order, Shares, Turns, capacity, drf, fair, fifo, sjf
-
-__all__ = [
-    "Choice",
-    "DelayScheduling",
-    "Greedy",
-    "LeastFragmentation",
-    "Order",
-    "Plan",
-    "Room",
-    "Shares",
-    "Tetris",
-    "at_random",
-    "capacity",
-    "drf",
-    "emptiest",
-    "fair",
-    "fifo",
-    "first",
-    "lacking",
-    "sjf",
-    "together",
-]
+from flowsched.sim.orders import Order, Shares, Turns, fifo
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -74,13 +51,8 @@ class Plan:
 class Room:
     """Number of further tasks of each waiting class that each machine can take, and its load, as tasks start.
 
-    Attributes
-    ----------
-    rows : ndarray of int64, shape (machines,)
-        Their rows in the inventory; the columns below are in this order.
-    fits : ndarray of int64, shape (classes, machines)
-    load : ndarray of float64, shape (machines,)
-        Requested fraction of each machine, as a mean over its resources.
+    `rows` are the machines' rows in the inventory, in the order of the columns.  `fits` has shape (classes, machines);
+    `load` is the requested fraction of each machine, as a mean over its resources.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -169,20 +141,9 @@ def together(group: Group) -> list[TaskRecord] | None:
 class Greedy:
     """Starts tasks in an order, each on the machine that a choice prefers of those with room; running tasks stay.
 
-    Parameters
-    ----------
-    order : Order
-    resources : sequence of str or Resources
-    choice : Choice
-        The emptiest machine by default.
-    delay : DelayScheduling, optional
-        Tasks with data wait for a near machine, see there; without it, data do not matter.
-    pick : Pick, optional
-        Devices that a task takes; without it, the fullest one that has room for a share, and the first free ones.
-
-    Attributes
-    ----------
-    cluster : Cluster
+    The choice is by default the emptiest machine.  With a `delay`, tasks with data wait for a near machine, see there;
+    without it, data do not matter.  `pick` selects the devices that a task takes; without it, the fullest one that has
+    room for a share, and the first free ones.
     """
 
     def __init__(
@@ -338,14 +299,8 @@ class DelayScheduling:
 
     Algorithm 1 of FGM requires it before it matches a task with a machine.  Source: Zaharia et al., "Delay Scheduling",
     EuroSys 2010, algorithm 2.  A job's wait begins when it is first passed over, and again when it starts a task on a
-    machine with its data.
-
-    Parameters
-    ----------
-    machine : float
-        Seconds for which a job takes only machines with its task's data.
-    rack : float
-        Seconds after that for which it also takes machines of their racks; then any.
+    machine with its data.  For `machine` seconds it takes only machines with its task's data, for `rack` seconds after
+    that also machines of their racks; then any.
     """
 
     def __init__(self, machine: float, rack: float = 0.0) -> None:
@@ -368,7 +323,7 @@ class DelayScheduling:
         in_rack = np.array([cluster.by_row[row].rack in racks for row in rows.tolist()], np.bool_)
         if waited >= self.machine and in_rack.any():
             return np.flatnonzero(in_rack)
-        return every if waited >= _sum(self.machine, self.rack) else every[:0]
+        return every if waited >= self.machine + self.rack else every[:0]
 
     def started(self, cluster: Cluster, tasks: Iterable[Hashable], now: float) -> None:
         """Note the tasks that a commit started: a job whose task runs on a machine with its data starts to wait again."""
@@ -380,24 +335,14 @@ class DelayScheduling:
             del self._since[job]
 
 
-def _sum(a: float, b: float) -> float:
-    return math.inf if math.inf in (a, b) else a + b
-
-
 class LeastFragmentation:
-    """The choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): the least fragmentation for tasks like these.
+    """The choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023), given the tasks to be expected.
 
-    It is that of the authors' simulator: a score is the descent of a machine's fragmentation, drawn to (0, 1) by the
-    logistic function, in whole percent.  A task with a share of a GPU takes the GPU with the best score, and this is
-    the score of the machine.  Of equal GPUs or machines the first is taken; there are many.  Memory does not count, a
-    task without GPUs cannot use any, and the rarest kinds of tasks, 5 % of all, are left out.
-
-    Parameters
-    ----------
-    tasks : iterable of Task
-        The tasks to be expected.
-    names : sequence of str
-        The resources.
+    It is the least fragmentation for tasks like these, as in the authors' simulator: a score is the descent of a
+    machine's fragmentation, drawn to (0, 1) by the logistic function, in whole percent.  A task with a share of a GPU
+    takes the GPU with the best score, and this is the score of the machine.  Of equal GPUs or machines the first is
+    taken; there are many.  Memory does not count, a task without GPUs cannot use any, and the rarest kinds of tasks, 5
+    % of all, are left out.
     """
 
     def __init__(self, tasks: Iterable[Task], names: Sequence[str]) -> None:
@@ -494,11 +439,8 @@ class Tetris(Greedy):
     """Starts the task that is best aligned with the free amounts of a machine, then the next best.
 
     The alignment is the scalar product of demand and free amounts, as parts of the largest machine (Grandl et al.,
-    "Multi-Resource Packing for Cluster Schedulers", SIGCOMM 2014, section 3.2).  Its preference for short jobs is left out.
-
-    Parameters
-    ----------
-    resources : sequence of str or Resources
+    "Multi-Resource Packing for Cluster Schedulers", SIGCOMM 2014, section 3.2).  Its preference for short jobs is left
+    out.
     """
 
     def __init__(self, resources: Resources | Collection[str] = ("cpu", "mem", "gpu")) -> None:

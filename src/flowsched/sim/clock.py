@@ -14,17 +14,7 @@ __all__ = ["Clock", "simpy"]
 
 
 class Clock:
-    """Simulated time.
-
-    Parameters
-    ----------
-    env : simpy.Environment, optional
-        One in which other processes may run.
-
-    Attributes
-    ----------
-    env : simpy.Environment
-    """
+    """Simulated time, of an environment in which other processes may run."""
 
     def __init__(self, env: simpy.Environment | None = None) -> None:
         self.env = simpy.Environment() if env is None else env

@@ -7,7 +7,8 @@ import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from flowsched.boundary.validate import mapping, quoted, whole
 from flowsched.exceptions import InputError
 from flowsched.sim.engine import Simulation
 from flowsched.sim.links import NetworkModel
-from flowsched.sim.metrics import Metrics
+from flowsched.sim.metrics import Metrics, without_nan
 from flowsched.sim.power import PowerModel
 from flowsched.sim.processes import each_in_a_process
 from flowsched.sim.schedulers import scheduler
@@ -164,7 +165,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as values that JSON can carry: nan is None, infinity "inf"."""
-        return {
+        out = {
             "facts": dict(self.facts),
             "schedulers": list(self.schedulers),
             "seeds": list(self.seeds),
@@ -172,13 +173,13 @@ class Comparison:
             "units": dict(MEASURES),
             "covers": dict(COVERS),
             "runs": [
-                {"scheduler": run.scheduler, "seed": run.seed, "figures": {k: _json(v) for k, v in run.figures.items()}}
+                {"scheduler": run.scheduler, "seed": run.seed, "figures": dict(run.figures)}
                 for run in self.outcomes
             ],
             "summary": {
                 name: {
                     measure: {
-                        kind: {what: _json(getattr(spread, what)) for what in ("mean", "least", "most")}
+                        kind: asdict(spread)
                         for kind, spread in (
                             ("value", self.spread(name, measure)), ("difference", self.difference(name, measure))
                         )
@@ -188,6 +189,7 @@ class Comparison:
                 for name in self.schedulers
             },
         }  # fmt: skip
+        return without_nan(out)  # type: ignore[no-any-return]
 
     def to_json(self, path: str | Path) -> None:
         """Write `to_dict` to a file, whole or not at all."""
@@ -265,7 +267,8 @@ def compare(
     outcomes: list[Outcome] = []
     lost = ""
     try:
-        for outcome in each_in_a_process(_run, jobs, processes, stopped) if processes else _here(jobs, stopped):
+        here = (_run(job) for job in takewhile(lambda _: not stopped(), jobs))
+        for outcome in each_in_a_process(_run, jobs, processes, stopped) if processes else here:
             outcomes.append(outcome)
             if said is not None:
                 said(outcome, len(outcomes), len(jobs))
@@ -282,13 +285,6 @@ def compare(
 
 
 _Job = tuple[Workload | Callable[[int], Workload], str, int, float | None, Mapping[str, Any]]
-
-
-def _here(jobs: Sequence[_Job], stopped: Callable[[], bool]) -> Iterable[Outcome]:
-    for job in jobs:
-        if stopped():
-            return
-        yield _run(job)
 
 
 def _run(job: _Job) -> Outcome:
@@ -346,7 +342,3 @@ def shown(value: float, measure: str, signed: bool = False) -> str:
     if unit.startswith("s"):
         return sign + duration(size)
     return f"{sign}{size:,.0f}" if float(size).is_integer() or size >= 1000 else f"{sign}{size:,.3g}"
-
-
-def _json(value: float) -> float | str | None:
-    return None if math.isnan(value) else value if math.isfinite(value) else str(value)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
-from flowsched.boundary.validate import mapping, number, quoted
+from flowsched.boundary.validate import instance, mapping, number, quoted
 from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
@@ -120,14 +120,10 @@ class Simulation:
         facts: Mapping[str, Any] | None = None,
         env: simpy.Environment | None = None,
     ) -> None:
-        if not isinstance(workload, Workload):
-            raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
-        if execution is not None and not isinstance(execution, Execution):
-            raise InputError(f"execution: an Execution or None expected, got {quoted(execution)}")
-        if power is not None and not isinstance(power, PowerModel):
-            raise InputError(f"power: a PowerModel or None expected, got {quoted(power)}")
-        if network is not None and not isinstance(network, NetworkModel):
-            raise InputError(f"network: a NetworkModel or None expected, got {quoted(network)}")
+        instance("workload", workload, Workload)
+        instance("execution", execution, Execution, none=True)
+        instance("power", power, PowerModel, none=True)
+        instance("network", network, NetworkModel, none=True)
         if interval is not None and not number("interval", interval, most=LATEST) >= SHORTEST:
             raise InputError(
                 f"interval: a finite number of seconds > 0 (at least {SHORTEST:g}) or None expected, got {quoted(interval)}"
@@ -193,10 +189,6 @@ class Simulation:
             Simulated seconds; None for the workload's horizon, or the last event.
         progress : callable, optional
             Called with a `Progress` after every round.
-
-        Returns
-        -------
-        Metrics
 
         Raises
         ------

@@ -131,19 +131,9 @@ class _MachineState:
 
 
 class Runner:
-    """Executes tasks.
+    """Executes tasks; with `resume`, a stopped task keeps its progress.
 
-    Parameters
-    ----------
-    execution : Execution
-    clock : Clock
-    resources : Resources
-    resume : bool
-        A stopped task keeps its progress.
-    ended, failed : callable
-        Called with the task.
-    tell : callable
-        Called with samples.
+    `ended` and `failed` are called with the task, `tell` with samples.
     """
 
     def __init__(
@@ -169,12 +159,10 @@ class Runner:
         self._hard = [i for i, soft in enumerate(self._soft) if not soft and i != d]
         self._machines: dict[Hashable, _MachineState] = {}
         self._where: dict[Hashable, Hashable] = {}  # task in _machines[_where[task]].runs
-        self._paused: dict[
-            Hashable, tuple[int, float]
-        ] = {}  # by stopped task that keeps its progress: stage, seconds left
-        self._failing: dict[
-            Hashable, object
-        ] = {}  # by task whose failure is not reported yet: the token of that report
+        # By stopped task that keeps its progress: stage, seconds left.
+        self._paused: dict[Hashable, tuple[int, float]] = {}
+        # By task whose failure is not reported yet: the token of that report.
+        self._failing: dict[Hashable, object] = {}
         self._loads: dict[Hashable, list[int]] = {}  # by machine, up or not: its present foreign load
         self._random = np.random.default_rng(execution.seed)
         self._sampling = False

@@ -94,14 +94,7 @@ def meter(inventory: AuditInventory, workload: Workload) -> FragmentationMeter |
 
 
 class FragmentationMeter:
-    """The fragmentation of an inventory, recomputed only where something changed.
-
-    Parameters
-    ----------
-    inventory : AuditInventory
-    workload : Workload
-        Whose tasks are to be expected.
-    """
+    """The fragmentation of an inventory for the tasks of a workload, recomputed only where something changed."""
 
     def __init__(self, inventory: AuditInventory, workload: Workload) -> None:
         self._inventory = inventory

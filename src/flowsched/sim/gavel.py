@@ -120,20 +120,10 @@ def _linprog() -> Any:
 class Gavel(Greedy):
     """Starts tasks where their classes lack most of their allocation by `max_min_throughput`; running tasks stay.
 
-    An accelerator type is a value of the machines' label ``gpu_model``, its workers are the devices of its machines (the
-    machines, where there are no devices).  Tasks that are alike share an allocation.  It is computed again in every round
-    from all tasks in the system.  The paper's time slices are left out: a task that has started runs to its end.
-
-    Parameters
-    ----------
-    resources : sequence of str or Resources
-    throughput : mapping of kind to mapping of type to float, optional
-        Throughput of tasks of a kind (`Task.kind`); 1 for a type or a kind that is not named.
-
-    Raises
-    ------
-    ImportError
-        SciPy is missing.
+    An accelerator type is a value of the machines' label ``gpu_model``, its workers are the devices of its machines
+    (the machines, where there are no devices).  Tasks that are alike share an allocation.  It is computed again in
+    every round from all tasks in the system.  The paper's time slices are left out: a task that has started runs to its
+    end.  `throughput` is that of tasks of a kind (`Task.kind`) by type; 1 for a type or a kind that is not named.
     """
 
     def __init__(

@@ -22,20 +22,8 @@ _NOTHING = (0.0, 0.0, 0.0)
 class Inputs:
     """Transfers of input: the data that tasks read, its location, and the time that reading takes.
 
-    Parameters
-    ----------
-    model : NetworkModel or None
-        None: nothing takes time.
-    clock : Clock
-    machine : callable
-        Returns a machine by its id, None for one that is not there.
-    ready : callable
-        Called with a task that has all its input.
-
-    Attributes
-    ----------
-    time : float
-        When a transfer last began, ended or changed its rate.
+    Without a model nothing takes time.  `machine` returns a machine by its id, None for one that is not there; `ready`
+    is called with a task that has all its input.  `time` is when a transfer last began, ended or changed its rate.
     """
 
     def __init__(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Literal
 
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
 from flowsched.exceptions import InputError
-from flowsched.sim.baselines import Choice, Greedy, Plan, Room, emptiest, fifo, lacking
+from flowsched.sim.baselines import Choice, Greedy, Plan, Room, emptiest, lacking
+from flowsched.sim.orders import fifo
 
 Ints = NDArray[np.int64]
 
@@ -30,14 +32,12 @@ _MANY = 2**40
 """More tasks than any machine holds."""
 
 
+@dataclass(slots=True, eq=False)
 class _Unit:
     """Tasks that start together, the longest of their estimated run times, and their number by class."""
 
-    __slots__ = ("duration", "tasks")
-
-    def __init__(self, tasks: list[TaskRecord], duration: float) -> None:
-        self.tasks = tasks
-        self.duration = duration
+    tasks: list[TaskRecord]
+    duration: float
 
     @property
     def cls(self) -> TaskClass:
@@ -233,22 +233,15 @@ def _able(unit: _Unit, cluster: Cluster, room: Room) -> NDArray[np.bool_]:
     return cluster.inventory.can_ever(np.array([cls.index for cls, _ in unit.counts]), room.rows)
 
 
+@dataclass(slots=True, eq=False)
 class _Shadow:
-    """Estimated start of the first unit in line, and its machines.
+    """Estimated start of the first unit in line.
 
-    Attributes
-    ----------
-    until : float
-    beside : ndarray of int64, shape (machines, resources)
-        Free amounts then, in addition to those of the unit.
-    taken : ndarray of int64, shape (machines,)
-        Number of its tasks on each machine.
+    `beside`, shape (machines, resources), is the free amounts then, in addition to those of the unit.
     """
 
-    def __init__(self, until: float, beside: Ints, taken: Ints) -> None:
-        self.until = until
-        self.beside = beside
-        self.taken = taken
+    until: float
+    beside: Ints
 
     @classmethod
     def of(cls, unit: _Unit, cluster: Cluster, room: Room, now: float) -> _Shadow | None:
@@ -264,19 +257,12 @@ class _Shadow:
             where = _spread(unit, free, most, now_fit)
             if where is not None:
                 demands = np.array([kind.demand for kind, _ in unit.counts])
-                return cls(end, free - where.T @ demands, where.sum(axis=0))
+                return cls(end, free - where.T @ demands)
         return None
 
 
 class _Profile:
-    """Free amounts from each time on until the next, by the estimates.
-
-    Attributes
-    ----------
-    times : ndarray of float64, shape (times,)
-        Increasing; the first is now.
-    free : ndarray of int64, shape (times, machines, resources)
-    """
+    """Free amounts, shape (times, machines, resources), from each time until the next, by the estimates."""
 
     def __init__(self, cluster: Cluster, room: Room, now: float) -> None:
         ends = _ends(cluster, room, now)

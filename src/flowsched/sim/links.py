@@ -138,15 +138,9 @@ class Transfer:
 def fair_rates(transfers: Iterable[Transfer], links: Iterable[Link]) -> None:
     """Set the max-min fair rate of each transfer, by progressive filling; it is infinite without links.
 
-    The link with the smallest share for each of its transfers saturates first.  That share is the rate of its transfers,
-    and the other links have less capacity for the rest by that amount.  The share of a link never falls, so a heap finds
-    the next one.
-
-    Parameters
-    ----------
-    transfers : iterable of Transfer
-    links : iterable of Link
-        All that have transfers.
+    The link with the smallest share for each of its transfers saturates first.  That share is the rate of its
+    transfers, and the other links have less capacity for the rest by that amount.  The share of a link never falls, so
+    a heap finds the next one.  `links` are all that have transfers.
     """
     for transfer in transfers:
         transfer.rate = math.inf
@@ -172,17 +166,7 @@ def fair_rates(transfers: Iterable[Transfer], links: Iterable[Link]) -> None:
 
 
 class Links:
-    """The links of a cluster that have transfers.
-
-    Parameters
-    ----------
-    model : NetworkModel
-
-    Attributes
-    ----------
-    transfers : dict of Transfer to None
-        All that are on their way, in the order in which they began.
-    """
+    """The links of a cluster that have transfers; `transfers` has all of these in the order in which they began."""
 
     def __init__(self, model: NetworkModel) -> None:
         self.model = model

@@ -323,21 +323,21 @@ class Metrics:
             out["series"] = {k: v.tolist() for k, v in self.series.items()}
             out["rounds"] = {k: v.tolist() for k, v in self.rounds.items() if k not in WALL_CLOCK}
             out["wall_clock"]["rounds"] = {k: self.rounds[k].tolist() for k in WALL_CLOCK}
-        return _without_nan(out)  # type: ignore[no-any-return]
+        return without_nan(out)  # type: ignore[no-any-return]
 
     def to_json(self, path: str | Path, *, series: bool = True) -> None:
         """Write `to_dict` to a file, whole or not at all."""
         replace(path, json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n")
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
     """Replace nan by None and infinity by "inf", which JSON cannot carry."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, Mapping):
-        return {str(k): _without_nan(v) for k, v in value.items()}
+        return {str(k): without_nan(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(v) for v in value]
+        return [without_nan(v) for v in value]
     return value
 
 
@@ -359,20 +359,8 @@ def check_table_file(path: str | Path) -> None:
 def write_table(table: Mapping[str, Sequence[Any]], path: str | Path) -> None:
     """Write columns to a file, whole or not at all: Parquet if its name ends with .parquet or .pq, or else CSV.
 
-    Ids of tasks, jobs, users and machines are text in both.  CSV joins devices by ``|`` and has no nan.
-
-    Parameters
-    ----------
-    table : mapping of str to sequence
-        `Metrics.table`.
-    path : path
-
-    Raises
-    ------
-    ImportError
-        Parquet needs PyArrow, which is missing.
-    InputError
-        The columns differ in length.
+    Ids of tasks, jobs, users and machines are text in both.  CSV joins devices by ``|`` and has no nan.  Raise
+    ImportError if Parquet needs PyArrow, which is missing, and InputError if the columns differ in length.
     """
     if len({len(column) for column in table.values()}) > 1:
         raise InputError("table: columns of one length expected")

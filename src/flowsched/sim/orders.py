@@ -18,12 +18,7 @@ Key = tuple[float, ...]
 
 
 class Shares:
-    """Allocations of jobs and users, as fractions of the cluster by resource; counted when first asked for.
-
-    Attributes
-    ----------
-    resources : tuple of str
-    """
+    """Allocations of jobs and users, as fractions of the cluster by resource; counted when first asked for."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.resources = cluster.resources.names
@@ -60,13 +55,6 @@ class Shares:
         part = group.cls.demand * self._scale * tasks
         for owners, owner in ((self._job, job.id), (self._user, job.user)):
             owners[owner] = owners[owner] + part if owner in owners else part
-
-    def dominant_of_job(self, group: Group) -> float:
-        """Return the largest of the fractions that the group's job has."""
-        if not self._counted:
-            self._count()
-        found = self._job.get(group.job.job.id)
-        return 0.0 if found is None else float(found.max())
 
     def job(self, group: Group) -> Floats:
         """Return the fractions that the group's job has."""
@@ -141,7 +129,7 @@ class _Drf(OfOwners):
         return (float(shares.of_user(owner).max()),)
 
     def within(self, group: Group, shares: Shares) -> Key:
-        return shares.dominant_of_job(group), group.job.serial
+        return float(shares.job(group).max()), group.job.serial
 
 
 fair, drf = _Fair(), _Drf()

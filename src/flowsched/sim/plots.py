@@ -72,13 +72,7 @@ class Plot:
 
 
 def draw(metrics: Metrics) -> list[Plot]:
-    """Draw all plots, in reading order.
-
-    Raises
-    ------
-    ImportError
-        Matplotlib is missing; the message says how to install it.
-    """
+    """Draw all plots, in reading order; an ImportError says how to install Matplotlib if that is missing."""
     ran = bool(len(metrics.runs.get("start", ()))) and metrics.facts["end"] > 0
     everything = [("Allocated resources", "share of the capacity that is up", "full", _usage)]
     if ran and _has_users(metrics):
@@ -137,13 +131,10 @@ def _usage(axes: Axes, metrics: Metrics) -> None:
         share = 100 * np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
         mean = 100 * metrics.usage[name].mean
         _steps(axes, metrics, share, colour, f"{resource_label(name)} (mean {mean:.3g} %)")
-    axes.set_ylabel("allocated (%)")
-    axes.set_ylim(0, None)
+    axes.set(ylabel="allocated (%)", ylim=(0, None))
     if axes.get_ylim()[1] > 60:
-        axes.set_ylim(0, 104)
-        axes.set_yticks(range(0, 101, 20))
-    _time_axis(axes, metrics)
-    _legend(axes)
+        axes.set(ylim=(0, 104), yticks=range(0, 101, 20))
+    _finish(axes, metrics)
 
 
 def _fragmentation(axes: Axes, metrics: Metrics) -> None:
@@ -160,10 +151,8 @@ def _fragmentation(axes: Axes, metrics: Metrics) -> None:
         time, _, mean, _ = _thinned(found.time, part, end)
         axes.fill_between(time, below, below + mean, step="post", color=colour, alpha=0.75, linewidth=0, label=label)
         below = below + mean
-    axes.set_ylabel(f"{name} free (%)")
-    axes.set_ylim(0, None)
-    _time_axis(axes, metrics)
-    _legend(axes)
+    axes.set(ylabel=f"{name} free (%)", ylim=(0, None))
+    _finish(axes, metrics)
 
 
 def _power(axes: Axes, metrics: Metrics) -> None:
@@ -178,11 +167,9 @@ def _power(axes: Axes, metrics: Metrics) -> None:
         f"all machines (mean {used.mean / size:,.3g} {unit}, {energy(used.total)})",
     )
     _steps(axes, metrics, metrics.series["watts_idle"] / size, _COLOURS[5], f"without tasks ({energy(used.idle)})")
-    axes.set_ylabel(unit)
-    axes.set_ylim(0, None)
+    axes.set(ylabel=unit, ylim=(0, None))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    _time_axis(axes, metrics)
-    _legend(axes)
+    _finish(axes, metrics)
 
 
 def _waiting(axes: Axes, metrics: Metrics) -> None:
@@ -195,12 +182,10 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
     if len(metrics.queue.get("time", ())):
         _queue(axes, metrics)
     _steps(axes, metrics, waiting, _INK, "all that wait")
-    axes.set_ylabel("tasks")
-    axes.set_ylim(0, max(1.0, float(waiting.max(initial=0))) * 1.06)
+    axes.set(ylabel="tasks", ylim=(0, max(1.0, float(waiting.max(initial=0))) * 1.06))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    _time_axis(axes, metrics)
-    _legend(axes)
+    _finish(axes, metrics)
 
 
 def _reading(axes: Axes, metrics: Metrics) -> None:
@@ -208,10 +193,9 @@ def _reading(axes: Axes, metrics: Metrics) -> None:
     at, low, mean, high = _thinned(time, count, float(metrics.facts["end"]))
     axes.fill_between(at, low, high, step="post", color=_COLOURS[2], alpha=0.25, linewidth=0)
     axes.fill_between(at, 0, mean, step="post", color=_COLOURS[2], alpha=0.75, linewidth=0)
-    axes.set_ylabel("tasks")
-    axes.set_ylim(0, float(count.max()) * 1.06)
+    axes.set(ylabel="tasks", ylim=(0, float(count.max()) * 1.06))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    _time_axis(axes, metrics)
+    _finish(axes, metrics)
 
 
 def _latency(axes: Axes, metrics: Metrics) -> None:
@@ -240,8 +224,7 @@ def _latency(axes: Axes, metrics: Metrics) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("ms per round")
     axes.grid(visible=False, axis="x")
-    _time_axis(axes, metrics)
-    _legend(axes)
+    _finish(axes, metrics)
 
 
 def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
@@ -252,18 +235,20 @@ def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
         _say(axes, rest if len(waits) else "no task started")
         return
     share = 100 * share
-    # One second and less is linear, so that a wait of 0 has a place on the axis.
-    axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
+    wait_axis(axes, float(waits[-1]))
     axes.step(np.r_[0.0, waits], np.r_[0.0, share], where="post", color=_COLOURS[0])
-    ticks = [t for t in (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400) if t <= waits[-1] * 1.2]
-    axes.set_xticks(ticks, [_short(t) for t in ticks])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(0, waits[-1] * 1.15)
     low = float(share[np.searchsorted(waits, 0.0, side="right") - 1]) if waits[0] == 0 else 0.0
     bottom = max(0.0, 100 - 1.6 * (100 - low)) if low > 50 else 0.0
-    axes.set_ylim(bottom, 100 + 0.04 * (100 - bottom))
-    axes.set_ylabel("tasks (%)")
-    axes.set_xlabel("waiting time")
+    axes.set(ylim=(bottom, 100 + 0.04 * (100 - bottom)), ylabel="tasks (%)")
+
+
+def wait_axis(axes: Axes, longest: float) -> None:
+    """Draw the axis of waiting times up to the longest; one second and less is linear, so that 0 has a place on it."""
+    axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
+    ticks = [t for t in (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400) if t <= longest * 1.2]
+    axes.set_xticks(ticks, [_short(t) for t in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set(xlim=(0, longest * 1.15), xlabel="waiting time")
 
 
 def _network(axes: Axes, metrics: Metrics) -> None:
@@ -277,11 +262,9 @@ def _network(axes: Axes, metrics: Metrics) -> None:
         axes.step(
             time, mean, where="post", color=colour, label=f"{name} (at most {int(rounds[name].max(initial=0)):,})"
         )
-    axes.set_ylim(0, None)
+    axes.set(ylim=(0, None), ylabel="count")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_ylabel("count")
-    _time_axis(axes, metrics, ticks=5)
-    _legend(axes)
+    _finish(axes, metrics, ticks=5)
 
 
 def _say(axes: Axes, text: str) -> None:
@@ -320,19 +303,6 @@ def _thinned(
     return edges, *(np.r_[v, v[-1]] for v in (low, mean, high))
 
 
-def _time_axis(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
-    """Return simulated time in a unit that suits the span."""
-    end = float(metrics.facts["end"]) or 1.0
-    size, unit = next(
-        ((s, u) for s, u in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")) if end >= 3 * s), (1.0, "seconds")
-    )
-    step = _nice(end / size / ticks) * size
-    axes.set_xlim(0, end)
-    axes.set_xticks(np.arange(0, end * (1 + 1e-9), step))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:,.6g}")
-    axes.set_xlabel(f"simulated time ({unit})")
-
-
 def _nice(step: float) -> float:
     """Return the next larger of 1, 2, 5 times a power of ten."""
     power = 10.0 ** np.floor(np.log10(step))
@@ -344,7 +314,16 @@ def _short(seconds: float) -> str:
     return f"{seconds / size:g} {unit}"
 
 
-def _legend(axes: Axes) -> None:
+def _finish(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
+    """Draw the axis of simulated time in a unit that suits the span, and a legend of all that has a label."""
+    end = float(metrics.facts["end"]) or 1.0
+    size, unit = next(
+        ((s, u) for s, u in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")) if end >= 3 * s), (1.0, "seconds")
+    )
+    step = _nice(end / size / ticks) * size
+    ticks_at = np.arange(0, end * (1 + 1e-9), step)
+    axes.set(xlim=(0, end), xticks=ticks_at, xlabel=f"simulated time ({unit})")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:,.6g}")
     if not axes.get_legend_handles_labels()[0]:
         return
     figure = axes.get_figure(root=True)
@@ -376,10 +355,10 @@ def _amount_seconds(metrics: Metrics, group: NDArray[np.int64], groups: int, edg
     The usage of a group until t is the sum of amount * (t - start) over the runs begun, less that of amount * (t - end)
     over those ended.
     """
-    runs, end = metrics.runs, float(metrics.facts["end"])
+    runs = metrics.runs
     amounts = runs[name]
     level, moment = np.zeros((2, groups, len(edges) + 1))
-    for times, sign in ((runs["start"], 1.0), (np.where(np.isnan(runs["end"]), end, runs["end"]), -1.0)):
+    for times, sign in ((runs["start"], 1.0), (_until(metrics), -1.0)):
         at = np.searchsorted(edges, times)
         np.add.at(level, (group, at), sign * amounts)
         np.add.at(moment, (group, at), sign * amounts * times)
@@ -428,7 +407,7 @@ def _heat_map(axes: Axes, metrics: Metrics) -> None:
     bar.tick_params(length=2, labelsize=8)
     bar.set_xticks([0, 50, 100], ["0", "50", f"100 % of {resource_label(name)}"])
     figure.subplots_adjust(top=1 - 0.42 / figure.get_size_inches()[1])
-    _time_axis(axes, metrics)
+    _finish(axes, metrics)
 
 
 def _groups(metrics: Metrics) -> tuple[list[str], NDArray[np.int64]]:
@@ -459,11 +438,8 @@ def _shares(axes: Axes, metrics: Metrics) -> None:
     part = np.divide(100 * used, capacity, out=np.zeros_like(used), where=capacity > 0)
     middle = (edges[:-1] + edges[1:]) / 2
     axes.stackplot(middle, part, labels=names, colors=_USERS[: len(names)], alpha=0.85, linewidth=0)
-    axes.set_ylabel(f"{resource_label(name)} allocated (%)")
-    axes.set_ylim(0, 104)
-    axes.set_yticks(range(0, 101, 20))
-    _time_axis(axes, metrics)
-    _legend(axes)
+    axes.set(ylabel=f"{resource_label(name)} allocated (%)", ylim=(0, 104), yticks=range(0, 101, 20))
+    _finish(axes, metrics)
 
 
 def _queue(axes: Axes, metrics: Metrics) -> None:
@@ -481,7 +457,7 @@ def _gantt(axes: Axes, metrics: Metrics) -> None:
     """Draw every run as a bar on its machine, by user: light while it reads, with a red end if it was stopped, grey for downtime."""
     runs, end = metrics.runs, float(metrics.facts["end"])
     names, group = _groups(metrics)
-    until = np.where(np.isnan(runs["end"]), end, runs["end"])
+    until = _until(metrics)
     lane, lanes = _lanes(metrics, until)
     first = np.r_[0, np.cumsum(lanes)]
     middle = (first[:-1] + first[1:]) / 2
@@ -514,14 +490,17 @@ def _gantt(axes: Axes, metrics: Metrics) -> None:
     axes.tick_params(axis="y", labelsize=7.5, length=0)
     axes.set_ylim(first[-1], 0)
     axes.grid(visible=False, axis="y")
-    _time_axis(axes, metrics)
-    _legend(axes)
+    _finish(axes, metrics)
+
+
+def _until(metrics: Metrics) -> Floats:
+    """Return the time at which each run ended, or the simulation did."""
+    return np.where(np.isnan(metrics.runs["end"]), float(metrics.facts["end"]), metrics.runs["end"])
 
 
 def _ready(metrics: Metrics) -> Floats:
     """Return the time at which each run had read its input, or ended before."""
-    until = np.where(np.isnan(metrics.runs["end"]), float(metrics.facts["end"]), metrics.runs["end"])
-    return np.where(np.isnan(metrics.runs["ready"]), until, metrics.runs["ready"])
+    return np.where(np.isnan(metrics.runs["ready"]), _until(metrics), metrics.runs["ready"])
 
 
 def _some_read(metrics: Metrics) -> bool:

@@ -139,12 +139,8 @@ class Energy:
 class PowerMeter:
     """Present power of the machines, in milliwatts, as machines come and go and tasks start and end.
 
-    Attributes
-    ----------
-    idle, used : int
-        Milliwatts of the machines, and beyond them of the tasks.
-    lost : float
-        Joules of tasks for lost work.
+    `idle` is that of the machines, `used` beyond it that of the tasks; `lost` is the energy of tasks for lost work, in
+    joules.
     """
 
     def __init__(self, model: PowerModel, resources: Resources) -> None:

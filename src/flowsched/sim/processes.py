@@ -26,26 +26,14 @@ Result = TypeVar("Result")
 def each_in_a_process(
     run: Callable[[Job], Result], jobs: Sequence[Job], processes: int, stopped: Callable[[], bool]
 ) -> Iterator[Result]:
-    """Yield ``run(job)`` for each job as it is done, begun in their order; the processes are new, and stopped at the end.
+    """Yield ``run(job)`` for each job as it is done, begun in order; the processes are new, and stopped at the end.
 
-    A process that ends by itself, for example because memory is short, is replaced, and its job begins again.
+    A process that ends by itself, for example because memory is short, is replaced, and its job begins again.  `run` is
+    a function of a module; it and the jobs are sent to the processes.  If `stopped` returns True, they end in the
+    middle of their work.
 
-    Parameters
-    ----------
-    run : callable
-        A function of a module; it and the jobs are sent to the processes.
-    jobs : sequence
-    processes : int
-        Largest number of processes at a time.
-    stopped : callable
-        True ends the processes in the middle of their work.
-
-    Raises
-    ------
-    Exception
-        An exception of `run`, if it is a `FlowschedError` or `ImportError`; others become RuntimeError.
-    ChildProcessError
-        Processes ended by themselves at each of `_TRIES` tries of a job; all other jobs are done by then.
+    A `FlowschedError` or `ImportError` of `run` is raised, others become RuntimeError.  Raise ChildProcessError if
+    processes ended by themselves at each of `_TRIES` tries of a job; all other jobs are done by then.
     """
     context = multiprocessing.get_context("spawn")
     left = list(range(len(jobs)))[::-1]

@@ -13,14 +13,12 @@ import numpy as np
 from flowsched.boundary.files import replace
 from flowsched.sim.comparison import MEASURES, Comparison, heading, shown
 from flowsched.sim.metrics import Metrics
-from flowsched.sim.plots import COLOURS, Plot, draw, svg
+from flowsched.sim.plots import COLOURS, Plot, draw, svg, wait_axis
 from flowsched.sim.summary import Table, amount, bounded, duration, facts_line, resource_label, tables
 from flowsched.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["comparison_report", "figures", "page", "report", "write_comparison", "write_report"]
 
 _CSS = """
 thead th { padding-left: 16px; white-space: normal; vertical-align: bottom; }
@@ -274,9 +272,7 @@ def _waiting(axes: Axes, comparison: Comparison) -> None:
         axes.step(np.array(time) / 3600, waiting, where="pre", color=colour, label=name, linewidth=width)
         some = np.flatnonzero(waiting)
         last = max(last, time[min(some[-1] + 1, len(time) - 1)] / 3600 if len(some) else 0.0)
-    axes.set_xlabel("simulated time (hours)")
-    axes.set_ylabel("tasks")
-    axes.set_ylim(0, max(axes.get_ylim()[1], 1.0) * 1.12)
+    axes.set(xlabel="simulated time (hours)", ylabel="tasks", ylim=(0, max(axes.get_ylim()[1], 1.0) * 1.12))
     axes.set_xlim(0, 1.03 * last if last else None)  # afterwards nothing waits
     axes.legend(ncols=min(len(comparison.schedulers), 6), fontsize=8.5, loc="upper left")
 
@@ -291,24 +287,8 @@ def _waits(axes: Axes, comparison: Comparison) -> None:
         time = np.r_[0.0, np.asarray(waits)[known], 1.15 * longest]
         part = np.r_[0.0, share[known], share[known][-1:] if known.any() else 0.0]
         axes.step(time, part, where="post", color=colour, label=name, linewidth=width)
-    axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
-    ticks = {
-        0: "0",
-        1: "1 s",
-        10: "10 s",
-        60: "1 min",
-        600: "10 min",
-        3600: "1 h",
-        21600: "6 h",
-        86400: "1 d",
-        864000: "10 d",
-    }
-    axes.set_xticks([t for t in ticks if t <= longest * 1.2], [text for t, text in ticks.items() if t <= longest * 1.2])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(0, longest * 1.15)
-    axes.set_ylim(0, 104)
-    axes.set_xlabel("waiting time")
-    axes.set_ylabel("tasks (%)")
+    wait_axis(axes, longest)
+    axes.set(ylim=(0, 104), ylabel="tasks (%)")
     axes.legend(fontsize=8.5, loc="best", ncols=2)
 
 

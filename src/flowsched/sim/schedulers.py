@@ -10,15 +10,16 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from flowsched.boundary.validate import quoted, whole
+from flowsched.boundary.validate import instance, quoted, whole
 from flowsched.cluster.model import Task
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
-from flowsched.sim.baselines import Greedy, LeastFragmentation, Tetris, at_random, capacity, drf, fair, fifo, first, sjf
+from flowsched.sim.baselines import Greedy, LeastFragmentation, Tetris, at_random, first
 from flowsched.sim.engine import Schedules
 from flowsched.sim.gavel import Gavel
 from flowsched.sim.lines import Queue
+from flowsched.sim.orders import capacity, drf, fair, fifo, sjf
 from flowsched.sim.workload import Workload
 
 SCHEDULERS: Mapping[str, str] = MappingProxyType(
@@ -66,8 +67,7 @@ def scheduler(name: str, workload: Workload, *, seed: int = 0) -> Schedules:
     >>> scheduler("easy", work).backfill
     'easy'
     """
-    if not isinstance(workload, Workload):
-        raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
+    instance("workload", workload, Workload)
     whole("seed", seed, 0, 2**128 - 1)
     if name in _MAKERS:
         return _MAKERS[name](workload, seed)

@@ -18,8 +18,6 @@ from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import InputError
 from flowsched.sim.workload import Arrival, Workload
 
-__all__ = ["SYNTHETIC", "synthetic"]
-
 SYNTHETIC: Mapping[str, str] = MappingProxyType(
     {
         "demo": "three users on 16 machines of 8 GPUs that are too few: gangs, priorities, a burst, a rack that fails",

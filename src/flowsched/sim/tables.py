@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -248,13 +249,13 @@ def json_records(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, dict[str
         raise TraceError(f"{path}: the file is larger than the limit of {limit} characters (limit)")
     number, at = 1, text.index("[")
     while True:
-        begin = _solid(text, at + 1)
+        begin = _BLANKS.match(text, at + 1).end()  # type: ignore[union-attr]  # it always matches
         number += text.count("\n", at, begin)
         if text[begin : begin + 1] == "]":
             return
         record, at = _decoded(path, number, text, begin)
         yield number, _object(path, number, record)
-        end = _solid(text, at)
+        end = _BLANKS.match(text, at).end()  # type: ignore[union-attr]
         number += text.count("\n", begin, end)
         if text[end : end + 1] != ",":
             if text[end : end + 1] == "]":
@@ -272,13 +273,6 @@ def is_json(text: str) -> bool:
     except (RecursionError, ValueError):
         return False
     return True
-
-
-def _solid(text: str, at: int) -> int:
-    """Return the place of the next character that is not blank."""
-    while text[at : at + 1].isspace():
-        at += 1
-    return at
 
 
 def _decoded(path: Path, number: int, text: str, at: int) -> tuple[Any, int]:
@@ -317,7 +311,7 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value).strip()
 
 
-_JSON = json.JSONDecoder()
+_JSON, _BLANKS = json.JSONDecoder(), re.compile(r"\s*")
 
 
 def plain_or_gzipped(path: Path) -> Path | None:

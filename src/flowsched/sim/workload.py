@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import number, ordered, quoted, whole
+from flowsched.boundary.validate import instance, number, ordered, quoted, whole
 from flowsched.cluster.events import (
     Event,
     JobSubmitted,
@@ -486,7 +486,6 @@ def estimated(workload: Workload, most: float = 1.0, *, seed: int = 0) -> Worklo
 
     Parameters
     ----------
-    workload : Workload
     most : float
         The estimates of a job are its run times multiplied by a factor, uniform from 1 to `most`; with 1 they are exact.
         This is the "f-model" (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).
@@ -504,24 +503,19 @@ def estimated(workload: Workload, most: float = 1.0, *, seed: int = 0) -> Worklo
     >>> work.facts["estimates"]
     3.0
     """
-    if not isinstance(workload, Workload):
-        raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
+    instance("workload", workload, Workload)
     number("most", most, 1, 1e6)
     whole("seed", seed, 0, 2**128 - 1)
     factors = np.random.default_rng(seed).uniform(1.0, most, len(workload.arrivals)).tolist()
     arrivals = []
     for arrival, factor in zip(workload.arrivals, factors, strict=True):
+        scale = factor if most > 1 else 1.0
         tasks = tuple(
-            _with(task, duration, factor if most > 1 else 1.0)
+            replace(task, duration=duration * scale if math.isfinite(duration) else None)  # some never end
             for task, duration in zip(arrival.job.tasks, arrival.durations, strict=True)
         )
         arrivals.append(replace(arrival, job=replace(arrival.job, tasks=tasks)))
     return replace(workload, arrivals=arrivals, facts={**workload.facts, "estimates": most})
-
-
-def _with(task: Task, duration: float, factor: float) -> Task:
-    """Return a task with an estimate; none for one that never ends."""
-    return replace(task, duration=duration * factor if math.isfinite(duration) else None)
 
 
 def gpu_kind(gpus: int, gpu_milli: int) -> str:
@@ -539,15 +533,8 @@ def in_order(
     """Return events of machines in the order of time, those of one time as they are given.
 
     A machine that comes back without a capacity has its former one, and its former properties where none are given.
-
-    Parameters
-    ----------
-    machines : iterable of Machine
-        Those that are there from the start.
-    events : sequence of Event
-    error : callable
-        Makes the exception of an event, given its number and a message: the event is of no machine, of one that is not
-        there at its time, or adds one that is.
+    `machines` are those that are there from the start.  `error` makes the exception of an event, given its number and a
+    message: the event is of no machine, of one that is not there at its time, or adds one that is.
     """
     up = {machine.id: machine for machine in machines}
     known: dict[Hashable, Machine] = dict(up)

@@ -27,18 +27,13 @@ from flowsched.cluster.model import GPU_MODEL, Machine, Resources
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
 from flowsched.sim import runs
 from flowsched.sim.audit import AuditError, AuditInventory
-from flowsched.sim.clock import Clock
+from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution, Runner
 from flowsched.sim.inputs import WHERE, Inputs
 from flowsched.sim.links import NetworkModel
 from flowsched.sim.power import PowerMeter, PowerModel
 from flowsched.sim.runs import FAILED, STOPPED, Runs
 from flowsched.sim.workload import Arrival, Workload
-
-try:
-    import simpy
-except ImportError as missing:  # pragma: no cover
-    raise ImportError("the simulator needs SimPy: pip install 'flowsched[sim]'", name="simpy") from missing
 
 NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
 _STATES = ("not arrived", "waiting", "running", "completed")
@@ -84,35 +79,13 @@ class TaskState:
 class World:
     """Tasks and machines of a simulation, and the events that change them.
 
-    Parameters
-    ----------
-    clock : Clock
-    workload : Workload
-    resume : bool
-        A stopped task keeps its progress; otherwise it starts again from scratch.
-    execution : Execution or None
-        True execution of tasks; None for the workload's durations.  With one, machines may be overcommitted.
-    power : PowerModel or None
-    network : NetworkModel or None
-    happened : callable
-        Called after every event; the events for the scheduler gather in `pending`.
+    With `resume`, a stopped task keeps its progress; otherwise it starts again from scratch.  Without an `execution`,
+    tasks take the workload's durations; with one, machines may be overcommitted.  `happened` is called after every
+    event; the events for the scheduler gather in `pending`.
 
-    Attributes
-    ----------
-    tasks : dict of task to TaskState
-        All that have arrived, in order of arrival.
-    runs : Runs
-    power : PowerMeter or None
-    count : list of int
-        Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
-    lost_seconds : float
-        Seconds of work lost.
-    inputs : Inputs
-        Input that tasks read, and its location.
-    task_failures : int
-        Tasks that failed because a resource was short.
-    interrupted : bool
-        True if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
+    `tasks` has all that have arrived, in order of arrival, and `count` their numbers by state: `NOT_ARRIVED`,
+    `WAITING`, `RUNNING`, `COMPLETED`.  `lost_seconds` of work are lost; `task_failures` tasks failed because a resource
+    was short.  `interrupted` is true if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
     """
 
     def __init__(
@@ -155,21 +128,13 @@ class World:
         """Add the machines, and begin the processes of events and arrivals."""
         for machine in self._workload.machines:
             self._machine_event(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
-        self.clock.process(self._machine_events())
-        self.clock.process(self._arrivals())
+        self.clock.process(self._in_time(self._workload.machine_events, self._machine_event))
+        self.clock.process(self._in_time(self._workload.arrivals, self._arrive))
 
     def carry_out(self, deltas: Sequence[Delta]) -> tuple[int, int, int]:
         """Carry deltas out in their order, and audit the machines that took tasks.
 
-        Returns
-        -------
-        tuple of int
-            Placements, preemptions, migrations.
-
-        Raises
-        ------
-        AuditError
-            A delta is impossible.
+        Returns the numbers of placements, preemptions and migrations; raise AuditError if a delta is impossible.
         """
         now = self.clock.now
         filled: dict[Hashable, None] = {}
@@ -190,23 +155,13 @@ class World:
         kinds = [type(delta) for delta in deltas]
         return kinds.count(Place), kinds.count(Preempt), kinds.count(Migrate)
 
-    def _machine_events(self) -> Generator[simpy.Event, Any, None]:
+    def _in_time(self, things: Sequence[Any], happen: Callable[[Any], None]) -> Generator[simpy.Event, Any, None]:
+        """Let events or arrivals happen at their times."""
         try:
-            for when, events in groupby(self._workload.machine_events, key=lambda e: e.time):
-                assert when is not None
+            for when, those in groupby(things, key=lambda thing: thing.time):
                 yield self.clock.timeout(max(when - self.clock.now, 0.0))
-                for event in events:
-                    self._machine_event(event)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            raise
-
-    def _arrivals(self) -> Generator[simpy.Event, Any, None]:
-        try:
-            for when, arrivals in groupby(self._workload.arrivals, key=lambda a: a.time):
-                yield self.clock.timeout(max(when - self.clock.now, 0.0))
-                for arrival in arrivals:
-                    self._arrive(arrival)
+                for thing in those:
+                    happen(thing)
         except KeyboardInterrupt:
             self.interrupted = True
             raise

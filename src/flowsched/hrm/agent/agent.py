@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowsched._guard import Exclusive, interruptible
-from flowsched.boundary.validate import ordered
+from flowsched.boundary.validate import instance, ordered
 from flowsched.exceptions import ConcurrentUseError, DuplicateIdError, InputError, UnknownIdError
 from flowsched.hrm.agent.cgroups import Cgroups
 from flowsched.hrm.agent.commands import Ended, Prepared, command_of, prepared
@@ -107,8 +107,7 @@ class Agent:
         state: str | os.PathLike[str] | None = None,
     ) -> None:
         for unit in ordered("units", units):
-            if not isinstance(unit, ResourceUnit):
-                raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
+            instance("units", unit, ResourceUnit)
         if len({unit.machine for unit in units}) != 1:
             raise InputError("units: all of one machine expected")
         self.machine = name_of("machine", str(units[0].machine))
@@ -187,8 +186,7 @@ class Agent:
 
     def _checked(self, container: Container, command: Any) -> tuple[str, Container, Any]:
         """Return the id of a new container, the container with its expected run time, and its command line."""
-        if not isinstance(container, Container):
-            raise InputError(f"container: a Container expected, got {container!r}")
+        instance("container", container, Container)
         id = name_of("container: id", str(container.id))
         line = command if isinstance(command, Ended) else prepared(id, command)
         if id in self._commands or id in self._held:
@@ -198,11 +196,10 @@ class Agent:
         return id, container, line
 
     def _submit(self, unit: str, container: Container, command: Sequence[str] | Prepared | Ended) -> Admission:
-        if unit not in self.queues:
-            raise UnknownIdError(f"unknown unit {unit!r}")
+        queue = self._queue(unit)
         id, container, line = self._checked(container, command)
         self._collect_ended()
-        admission = self.queues[unit].submit(container, time.monotonic())
+        admission = queue.submit(container, time.monotonic())
         if admission.outcome in (Outcome.STARTED, Outcome.QUEUED):
             self._commands[id], self._unit_of[id] = line, unit
             self._carry_out(unit, admission)
@@ -269,22 +266,14 @@ class Agent:
     # -- progress -----------------------------------------------------------------------------------------------
 
     def step(self, timeout: float | None = 0.0) -> list[Ended]:
-        """Wait for containers to end, at most `timeout` seconds (None: no limit), and start those that follow.
-
-        Returns
-        -------
-        list of Ended
-        """
+        """Wait for containers to end, at most `timeout` seconds (None: no limit), and start those that follow."""
         with self._call():
-            return self._step(timeout)
-
-    def _step(self, timeout: float | None) -> list[Ended]:
-        if not (self._over or self._ended):
-            with interruptible():
-                self._launcher.wait(timeout)
-        self._collect_ended()
-        done, self._ended = self._ended, []
-        return done
+            if not (self._over or self._ended):
+                with interruptible():
+                    self._launcher.wait(timeout)
+            self._collect_ended()
+            done, self._ended = self._ended, []
+            return done
 
     def wait(self, timeout: float) -> list[Ended]:
         """Step until nothing runs any more, or `timeout` seconds are over; return the containers that ended."""

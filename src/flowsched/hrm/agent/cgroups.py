@@ -19,11 +19,8 @@ from flowsched.hrm.units import ResourceUnit
 class Cgroups:
     """A control group for each unit, and inside it one for each container.
 
-    Parameters
-    ----------
-    root : path
-        An existing group in which this process may make subgroups.  The controllers cpuset, memory and cpu are used if
-        it delegates them.
+    `root` is an existing group in which this process may make subgroups.  The controllers cpuset, memory and cpu are
+    used if it delegates them.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -37,13 +34,7 @@ class Cgroups:
         return None if root is None else Cgroups(root)
 
     def prepare(self, unit: ResourceUnit) -> None:
-        """Make the unit's group, and end all remains in it.
-
-        Raises
-        ------
-        InputError
-            The group is another agent's.
-        """
+        """Make the unit's group, and end all remains in it; raise InputError if it is another agent's."""
         group = self.group(unit)
         control_groups.make(group)
         if group not in self._locks:

@@ -17,6 +17,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -35,19 +36,9 @@ def default_folder() -> Path:
 class Custody:
     """The records of one agent.
 
-    Parameters
-    ----------
-    base : path
-        Of the folders of all agents.
-    key : str, optional
-        Of an agent of which there must be one only.
-
-    Raises
-    ------
-    InputError
-        An agent of that key is at work, or others may write into the folder.
-    TimeLimitError
-        The remains of an agent do not end.
+    `base` is the folder of the folders of all agents; `key` is that of an agent of which there must be one only.  Raise
+    InputError if an agent of that key is at work, or others may write into the folder, and TimeLimitError if the
+    remains of an agent do not end.
     """
 
     def __init__(self, base: Path, key: str | None = None) -> None:
@@ -84,14 +75,7 @@ class Custody:
 
     def add(self, id: str, family: Family, group: Path | None) -> None:
         """Record a container before its release."""
-        record = {
-            "id": id,
-            "boot": self._boot,
-            "pid": family.pid,
-            "start": family.start,
-            "token": family.token,
-            "group": None if group is None else str(group),
-        }
+        record = {"id": id, "boot": self._boot, **asdict(family), "group": None if group is None else str(group)}
         # A record that was not completed is of a process that was not released.
         files.replace(self.folder / f"{family.token}.json", json.dumps(record), private.MODE, sync=False)
 

@@ -37,15 +37,7 @@ class _Started:
 class Launcher:
     """Starts, pauses and ends the processes of containers.
 
-    Parameters
-    ----------
-    units : sequence of ResourceUnit
-        Their control groups are made, if there are any.
-    cgroups : Cgroups, optional
-    base : path
-        The folder of all agents' records, see `Custody`.
-    key : str, optional
-        Of an agent of which there must be one only.
+    The control groups of the units are made, if there are any.  `base` and `key` are those of `Custody`.
     """
 
     def __init__(self, units: Sequence[ResourceUnit], cgroups: Cgroups | None, base: Path, key: str | None) -> None:
@@ -54,8 +46,7 @@ class Launcher:
         self._custody = Custody(base, key)
         try:
             for unit in units:
-                if cgroups is not None:
-                    cgroups.prepare(unit)
+                self.add(unit)
             self._selector = selectors.DefaultSelector()
             # Descriptors that give way, so that containers can be ended when there are none left.
             self._spares = _spares()
@@ -164,9 +155,7 @@ class Launcher:
         for id in list(self._started):
             self._reap(id)
         for unit in units:
-            if self._cgroups is not None:
-                with suppress(OSError):
-                    self._cgroups.remove(unit)
+            self.discard(unit)
         self._selector.close()
         self._close_spares()
         self._custody.close()

@@ -125,14 +125,9 @@ fail(127, f"command not found: {program}")
 class Entry:
     """The environment, folder and output files of a command.
 
-    Parameters
-    ----------
-    environment : mapping of str to str
-        Variables that are added.  No program that runs before the command sees them, and no list of processes shows them.
-    directory : str
-        The absolute path of its folder, or "".
-    output, errors : str
-        Files to which its streams are appended, or "" for this process's.  A file that is not there is its owner's alone.
+    Variables of `environment` are added; no program that runs before the command sees them, and no list of processes
+    shows them.  `directory` is the absolute path of its folder, or "".  Its streams are appended to the files `output`
+    and `errors`, or "" for this process's; a file that is not there is its owner's alone.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -201,22 +196,11 @@ def hold(
 ) -> Held:
     """Start the first process of a container, in a session of its own, and keep it at its gate.
 
-    It exits with 127 if there is no such program, with 126 if that cannot be run or bound to the CPUs.
+    It exits with 127 if there is no such program, with 126 if that cannot be run or bound to the CPUs.  With a file
+    `status`, the first process is a shell that waits for the command, which has a process group of its own.  It appends
+    the exit status to the file, after the reason why the command cannot be run, if so.
 
-    Parameters
-    ----------
-    command : sequence of str
-    cpus : sequence of int
-    environment : mapping of str to str
-    entry : Entry
-    status : str
-        A file.  With it, the first process is a shell that waits for the command, which has a process group of its own.  It
-        appends the exit status to the file, after the reason why the command cannot be run, if so.
-
-    Raises
-    ------
-    OSError, ValueError
-        There is no process, no descriptor or no memory left, or the command is none.
+    Raise OSError or ValueError if there is no process, no descriptor or no memory left, or the command is none.
     """
     token = uuid4().hex
     gate, key = os.pipe()
@@ -283,10 +267,7 @@ def signal_session(family: Family, number: int) -> None:
 def end(families: Sequence[Family], patience: float = 30.0) -> None:
     """End all processes of some containers; return when only zombies are left, which wait for their parents.
 
-    Raises
-    ------
-    TimeLimitError
-        A process is still there after `patience` seconds.
+    Raise TimeLimitError if a process is still there after `patience` seconds.
     """
     deadline = time.monotonic() + patience
     stopped: set[tuple[int, int]] = set()

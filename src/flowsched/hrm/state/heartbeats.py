@@ -36,17 +36,9 @@ from flowsched.hrm.state.unit_rows import OvertakenError, UnitRows, container_of
 
 
 class HeartbeatCounters:
-    """Counters of heartbeats in one table: some written by this process, all watched.
+    """Counters of heartbeats in one table: some written by this process, all watched, by this process's own time.
 
-    Parameters
-    ----------
-    store : Store
-    key : Column
-        The key of SC or MS.
-    ttl : float
-        Seconds.
-    monotonic : callable
-        This process's own time.
+    `key` is the key of SC or MS.
     """
 
     def __init__(self, store: Store, key: sa.Column[str], ttl: float, monotonic: Clock) -> None:
@@ -101,10 +93,7 @@ class SchedulerHeartbeats:
     def hear(self, name: str) -> list[str]:
         """Take a heartbeat; return the tasks that were granted to the scheduler and that it has not launched.
 
-        Raises
-        ------
-        UnknownIdError, ExpiredError
-            It never was, or no longer is, one of the schedulers.
+        Raise UnknownIdError or ExpiredError if it never was, or no longer is, one of the schedulers.
         """
         rows = self.store.look(_BEAT, name=name_of("scheduler", name))
         self._check(name, rows[0].alive if rows else None)
@@ -295,7 +284,7 @@ class MachineHeartbeats:
             units = db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == machine)).scalars().all()
             self.store.count_up(db, UNITS_CHANGED)
         wishes = self._wishes(db, machine) if grant else []
-        idle = self._idle(db, machine, len(waiting)) if waiting else ()
+        idle = db.execute(_IDLE, {"machine": machine, "most": len(waiting)}).scalars().all() if waiting else ()
         others = {*units, *idle, *(wish.wish for wish in wishes)}
         unit_rows = self._unit_rows(db, (*finished, *waiting) if idle else finished, others)
         ran: dict[str, list[float]] = {}
@@ -306,10 +295,6 @@ class MachineHeartbeats:
         started = unit_rows.save(alive=1 if back else None)
         self.history.observe(db, ran)
         return _Changes(tuple(ended), tuple(started), tuple(granted), count or 0)
-
-    def _idle(self, db: sa.Connection, machine: str, most: int) -> Sequence[str]:
-        """Return units of other machines without waiting tasks and with room, the most room first."""
-        return db.execute(_IDLE, {"machine": machine, "most": most}).scalars().all()
 
     def _rebalance(self, unit_rows: UnitRows, idle: Sequence[str], waiting: Sequence[str]) -> None:
         """Move tasks that wait on the machine, as of its heartbeat, and would wait too long, to idle units."""
@@ -414,7 +399,6 @@ _ON_MACHINE = (
     .where(RS.c.machine_id == sa.bindparam("machine"))
 )
 
-
 _IDLE = (
     sa.select(RS.c.ru_id)
     .where(RS.c.machine_id != sa.bindparam("machine"), RS.c.alive == 1, RS.c.waiting == 0, RS.c.paused == 0)
@@ -422,6 +406,7 @@ _IDLE = (
     .order_by((RS.c.free_vcore + RS.c.free_gmem).desc(), RS.c.ru_id)
     .limit(sa.bindparam("most"))
 )
+"""Units of other machines without waiting tasks and with room, the most room first."""
 
 
 @cache

@@ -22,11 +22,7 @@ from flowsched.hrm.state.store import Store, among, packed
 class History:
     """Moving means by name.
 
-    Parameters
-    ----------
-    store : Store
-    run_times : RunTimes
-        Its default is for a store without any history, its weight for all.
+    The default of `run_times` is for a store without any history, its weight for all.
     """
 
     def __init__(self, store: Store, run_times: RunTimes) -> None:

@@ -43,13 +43,7 @@ class Lease:
 class Leases:
     """Locks by name, each held by its smallest live ticket.
 
-    Parameters
-    ----------
-    store : Store
-    ttl : float
-        Seconds without a renewal after which a ticket expires.
-    monotonic : callable
-        This process's own time.
+    A ticket expires after `ttl` seconds without a renewal, by this process's own time.
     """
 
     def __init__(self, store: Store, ttl: float, monotonic: Clock) -> None:
@@ -60,13 +54,7 @@ class Leases:
 
     @contextmanager
     def hold(self, name: str, owner: str, timeout: float = 60.0) -> Iterator[Lease]:
-        """Wait for the lock and hold it.
-
-        Raises
-        ------
-        TimeLimitError
-            `timeout` seconds did not suffice.
-        """
+        """Wait for the lock and hold it; raise TimeLimitError if `timeout` seconds did not suffice."""
         lease = self.draw(name, owner)
         try:
             deadline, renew = time.monotonic() + timeout, self.monotonic() + self.ttl / 3

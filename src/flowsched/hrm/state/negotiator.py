@@ -21,8 +21,8 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from flowsched._guard import Exclusive, interruptible
-from flowsched.boundary.validate import mapping, number, ordered, whole
-from flowsched.exceptions import DuplicateIdError, InputError, StoreError
+from flowsched.boundary.validate import instance, mapping, number, ordered, seconds, whole
+from flowsched.exceptions import DuplicateIdError, StoreError
 from flowsched.hrm.clocks import Clock, Forward, Steady
 from flowsched.hrm.containers import Container, Trigger
 from flowsched.hrm.ids import name as name_of
@@ -113,24 +113,21 @@ class Negotiator:
         clock: Clock | None = None,
         monotonic: Clock | None = None,
     ) -> None:
-        machine_ttl = ttl if machine_ttl is None else machine_ttl
-        for name, value in (("ttl", ttl), ("machine_ttl", machine_ttl), ("max_wait", max_wait)):
-            if not number(name, value, finite=name != "max_wait") > 0:
-                raise InputError(f"{name}: a number of seconds > 0 expected, got {value!r}")
+        self.ttl = seconds("ttl", ttl)
+        self.machine_ttl = ttl if machine_ttl is None else seconds("machine_ttl", machine_ttl)
+        self.max_wait = seconds("max_wait", max_wait, finite=False)
         number("patience", patience, 0, finite=False)
-        if store is not None and not isinstance(store, Store):
-            raise InputError(f"store: a Store expected, got {store!r}")
+        instance("store", store, Store, none=True)
         self.store = Store() if store is None else store
         if clock is None or clock is time.time:
             clock, own = Steady(time.time, time.monotonic), time.monotonic
         else:
             own = Forward(clock)
         own = own if monotonic is None else monotonic
-        self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
+        self.clock = clock
         self.leases = Leases(self.store, ttl, own)
         self._calls = Exclusive("Negotiator")
-        if run_times is not None and not isinstance(run_times, RunTimes):
-            raise InputError(f"run_times: a RunTimes expected, got {run_times!r}")
+        instance("run_times", run_times, RunTimes, none=True)
         self._history = history = History(self.store, RunTimes() if run_times is None else run_times)
         self._shares = bounds = FairShares(self.store, shares, in_turn)
         self._schedulers = SchedulerHeartbeats(self.store, ttl, clock, own)
@@ -263,7 +260,6 @@ class Negotiator:
         ----------
         load : float
             Time that a micro-batch takes, divided by the time between two of them.
-        elastic : Elastic
 
         Returns
         -------
@@ -277,8 +273,7 @@ class Negotiator:
             There is no such stream job, or all its containers have ended.
         """
         name_of("job", job)
-        if not isinstance(elastic, Elastic):
-            raise InputError(f"elastic: an Elastic expected, got {elastic!r}")
+        instance("elastic", elastic, Elastic)
         now = self._now()
 
         def work(db: sa.Connection) -> tuple[list[str], list[str]]:
@@ -391,8 +386,7 @@ class Negotiator:
         """
         asked = ordered("claims", claims)
         for i, claim in enumerate(asked):
-            if not isinstance(claim, Claim):
-                raise InputError(f"claims[{i}]: a Claim expected, got {claim!r}")
+            instance(f"claims[{i}]", claim, Claim)
             name_of(f"claims[{i}]: task", claim.task)
             name_of(f"claims[{i}]: unit", claim.unit)
 
@@ -519,10 +513,6 @@ class Negotiator:
         waiting : iterable of str
             Present tasks that have not started.  The machine starts none of them before it has the answer, because they
             may be moved away: then they are stale here, and missing on their new machine at its next heartbeat.
-
-        Returns
-        -------
-        Report
         """
         name_of("machine", machine)
         there = None if present is None else set(names("present", present))
@@ -547,8 +537,7 @@ class Negotiator:
                 silent = beats.silent()
                 lost.append(list(silent))
                 for name, count in silent.items():
-                    work = partial(give_up, self.store, name=name, count=count, now=self._now())
-                    opened += self.store.transact(work)
+                    opened += self.store.transact(partial(give_up, self.store, name=name, count=count, now=self._now()))
             self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
 

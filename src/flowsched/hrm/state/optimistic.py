@@ -23,16 +23,9 @@ class FairShares:
     """Fair shares of batch jobs: the most tasks that each may hold.
 
     Q of the fair share is the number of such containers that run and wait on the live units; the jobs that share it are
-    those with tasks of that type, GPU or CPU.  For a job with tasks of several sizes, the size counts that most units take.
-    Its tasks of the other type are free: a share must not withhold resources that no other job can use.
-
-    Parameters
-    ----------
-    store : Store
-    bind : bool
-        False: no share binds.
-    in_turn : bool
-        See `Negotiator`.
+    those with tasks of that type, GPU or CPU. For a job with tasks of several sizes, the size counts that most units
+    take.  Its tasks of the other type are free: a share must not withhold resources that no other job can use.  Without
+    `bind` no share binds; for `in_turn` see `Negotiator`.
     """
 
     def __init__(self, store: Store, bind: bool, in_turn: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from flowsched.boundary.validate import ordered
+from flowsched.boundary.validate import instance, ordered
 from flowsched.exceptions import InputError, UnknownIdError
 from flowsched.hrm.containers import Container, Trigger, sense
 from flowsched.hrm.ids import name as name_of
@@ -70,7 +70,7 @@ def resize(
     if target >= len(live):
         like, known = container_of(live[0]), {row.task_id for row in rows}
         free = (id for k in count(len(rows)) if (id := f"{job}+{k}") not in known)
-        return [_like(like, next(free)) for _ in range(target - len(live))], []
+        return [replace(like, id=next(free)) for _ in range(target - len(live))], []
     # Open ones first, then those that came last.
     excess = sorted(live, key=lambda row: (row.task_id not in held, -row.since, row.task_id))[: len(live) - target]
     waiting = [row.task_id for row in excess if row.task_id in held]
@@ -87,11 +87,6 @@ def resize(
     return [], sorted(waiting + there)
 
 
-def _like(container: Container, id: str) -> Container:
-    amounts = (container.vcore, container.mem, container.gmem)
-    return Container(id, container.job, *amounts, container.duration, container.kind, container.priority)
-
-
 def _hold(store: Store, db: sa.Connection, units: Sequence[str]) -> None:
     """Hold the units' rows, in order."""
     query = sa.select(RS.c.ru_id).where(among(store.dialect, RS.c.ru_id)).order_by(RS.c.ru_id)
@@ -105,8 +100,7 @@ def rows_of_units(units: Iterable[ResourceUnit], length: int, places: int, now: 
     """Return the rows of RS of new units, which are empty; see `Negotiator.add_units`."""
     rows: list[dict[str, Any]] = []
     for unit in ordered("units", units):
-        if not isinstance(unit, ResourceUnit):
-            raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
+        instance("units", unit, ResourceUnit)
         id = name_of("units: id", unit.id)
         machine = name_of(f"unit {id!r}: machine", unit.machine)
         amounts = dict(zip(AMOUNT_NAMES, (*unit.capacity.tolist(), places), strict=True))
@@ -144,8 +138,7 @@ def checked_containers(
     """
     containers = ordered("containers", containers)
     for i, container in enumerate(containers):
-        if not isinstance(container, Container):
-            raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
+        instance(f"job {job!r}: containers[{i}]", container, Container)
         name_of(f"job {job!r}: containers[{i}]: id", container.id)
     if trigger is not None:
         containers = [replace(container, kind=sense(trigger)) for container in containers]

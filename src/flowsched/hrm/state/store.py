@@ -296,21 +296,9 @@ def packed(values: Iterable[Any]) -> str:
 
 @cache
 def given(dialect: str, key: sa.Column[Any], **columns: type[sa.types.TypeEngine[Any]]) -> tuple[Any, list[Any]]:
-    """Return the rows that a statement takes as its parameter ``rows``, packed.
+    """Return the rows that a statement takes as its parameter ``rows``, packed, and the conditions of their join.
 
-    Parameters
-    ----------
-    dialect : str
-    key : Column
-        Key of the table that the rows are joined to; each row has it as ``id``.
-    **columns : type
-        SQLAlchemy types by name.
-
-    Returns
-    -------
-    rows : FromClause
-    joined : list
-        The conditions of the join.
+    They are joined to the table of this key, which each row has as ``id``; `columns` are SQLAlchemy types by name.
     """
     types: dict[str, Any] = {"id": sa.String, **columns}
     text = sa.bindparam("rows", type_=sa.Text)

@@ -52,19 +52,13 @@ def take(
 ) -> tuple[set[str], set[str]]:
     """Take amounts and queue places of units, of each unit if it has them: compare and set.
 
-    Parameters
-    ----------
-    asked : sequence of dict
-        ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once, granted only where
-        none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted wait is below
-        `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once;
-        ``told``: predicted wait in the queue on which they were decided, and above which none is granted.  No unit with
-        shared cores grants anything: `UnitRows.grant` is for those.
+    A request has the ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once,
+    granted only where none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted
+    wait is below `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that
+    run at once; ``told``: predicted wait in the queue on which they were decided, and above which none is granted.  No
+    unit with shared cores grants anything: `UnitRows.grant` is for those.
 
-    Returns
-    -------
-    taken, idle : set of str
-        Units that granted it; those of them where some tasks wait and none runs.
+    Returns the units that granted it, and those of them where some tasks wait and none runs.
     """
     rows = [
         {**row, "now": now, "latest": min(now + max_wait, 1e300), "told": min(now + row["told"], 1e300)}
@@ -112,19 +106,10 @@ class OvertakenError(Exception):
 def count_jobs(
     store: Store, db: sa.Connection, moves: Mapping[str, Mapping[str, int]], caps: Mapping[str, tuple[int, int]]
 ) -> None:
-    """Change the counts of jobs.
+    """Change the counts of jobs, by job, then by column.
 
-    Parameters
-    ----------
-    moves : mapping of str to mapping
-        Change by job, then by column.
-    caps : mapping of str to (int, int)
-        The most tasks that jobs may hold, and the number held when that was read: see `FairShares.caps`.
-
-    Raises
-    ------
-    OvertakenError
-        A job holds more by now.
+    `caps` has the most tasks that jobs may hold, and the number held when that was read: see `FairShares.caps`.  Raise
+    OvertakenError if a job holds more by now.
     """
     rows = [
         {"id": job, "most": caps.get(job, (0, 1 << 30))[1], **{name: by.get(name, 0) for name in _COUNTS}}
@@ -145,23 +130,11 @@ def _counting(dialect: str) -> sa.Update:
 
 
 class UnitRows:
-    """The queues of some units, and of those that share cores with them; this transaction holds their rows until it ends.
+    """The queues of some units, and of those that share cores with them.
 
-    Parameters
-    ----------
-    store : Store
-    db : Connection
-    units : collection of str
-    now : float
-
-    Attributes
-    ----------
-    queues : dict of str to StackedQueue
-        Queues of the units that exist, by id.
-    moves : dict of str to Counter
-        Changes of the jobs' counts so far.
-    caps : mapping of str to (int, int)
-        Bounds on the jobs' counts that are checked when they are written, see `count_jobs`.
+    This transaction holds their rows until it ends.  `queues` has the queues of the units that exist, by id, `moves`
+    the changes of the jobs' counts until now, and `caps` the bounds on these counts that are checked when they are
+    written, see `count_jobs`.
     """
 
     def __init__(self, store: Store, db: sa.Connection, units: Collection[str], now: float) -> None:
@@ -218,10 +191,7 @@ class UnitRows:
     ) -> set[str]:
         """Grant a scheduler's claims, by unit all or none; return the units that granted them, see `take`.
 
-        Parameters
-        ----------
-        rows : mapping of str to row
-            Of RT, by task.
+        `rows` are those of RT, by task.
         """
         granted = set()
         for unit, those in sorted(claims.items()):
@@ -248,22 +218,10 @@ class UnitRows:
         self._moved.add(id)
 
     def save(self, alive: int | None = None) -> list[str]:
-        """Write the queues back to the rows.
+        """Write the queues back to the rows, and `alive` to the units' column of that name.
 
-        Parameters
-        ----------
-        alive : int, optional
-            New value of the units' column ``alive``.
-
-        Returns
-        -------
-        list of str
-            Tasks that were on the units before, were not moved, and started or went on.
-
-        Raises
-        ------
-        OvertakenError
-            See `count_jobs`.
+        Returns the tasks that were on the units before, were not moved, and started or went on.  Raise OvertakenError
+        as `count_jobs` does.
         """
         store, db = self.store, self.db
         entered: list[dict[str, Any]] = []

@@ -28,15 +28,7 @@ def work(line: Sequence[str] | str, environment: Mapping[str, str], directory: s
 
 
 class Commands:
-    """Command lines of tasks, for `Agent`.
-
-    Parameters
-    ----------
-    store : Store
-    machine : str
-    output : path
-        The folder of this machine where tasks write, as TASK.log.
-    """
+    """Command lines of tasks, for `Agent`; on this machine tasks write to TASK.log in the folder `output`."""
 
     def __init__(self, store: Store, machine: str, output: Path) -> None:
         self.store, self.machine, self.output = store, machine, output

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from flowsched.boundary.validate import named, quoted
+from flowsched.boundary.validate import instance, named, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError, TraceError
 from flowsched.sim.tables import LIMIT, Row, cells_of, json_records, named_rows, positional_rows
@@ -74,7 +74,6 @@ def with_machine_events(workload: Workload, path: str | Path, *, limit: int = LI
 
     Parameters
     ----------
-    workload : Workload
     path : str or Path
         CSV or JSON lines in the columns of the guide "Simulate your own trace" (``machine``, ``time``, ``event``, ``until``, ...), or
         Google's ``machine_events`` of 2011 or 2019.  It may be gzipped.
@@ -96,8 +95,7 @@ def with_machine_events(workload: Workload, path: str | Path, *, limit: int = LI
     >>> [event.time for event in fs.sim.with_machine_events(work, path).machine_events]
     [10.0, 25.0]
     """
-    if not isinstance(workload, Workload):
-        raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
+    instance("workload", workload, Workload)
     path = Path(path)
     if not path.is_file():
         raise TraceError(f"{path}: no such file")

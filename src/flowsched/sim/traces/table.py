@@ -60,13 +60,8 @@ _WORST = 2**31
 class Reader:
     """Rows of tasks and machines, as they come, and the trace that they make.
 
-    Parameters
-    ----------
-    path : Path
-    known : collection of hashable
-        Machines that are there from the start, in addition to those of the rows.
-    resources : collection of str or None
-        The only resources that rows may name; None for any.
+    `known` are machines that are there from the start, in addition to those of the rows, and `resources` the only ones
+    that rows may name; None for any.
     """
 
     def __init__(self, path: Path, known: Collection[Hashable] = (), resources: Collection[str] | None = None) -> None:
@@ -309,7 +304,6 @@ def write_trace(workload: Workload, path: str | Path) -> None:
 
     Parameters
     ----------
-    workload : Workload
     path : str or Path
         ``.csv`` writes the machines to ``.machines.csv`` next to it; ``.jsonl`` writes one file.  With the suffix ``.gz``
         the files are compressed.  Each file is written whole or not at all.
