@@ -259,12 +259,16 @@ def test_compare_times_every_algorithm_and_checks_that_the_answers_are_equal(tmp
         assert re.search(rf"flowsched, {algorithm} +\d +\d+\.\d+ +\d+\.\d+\n", result.stdout), algorithm
     assert "median, ms" in result.stdout and "mean, ms" in result.stdout
     result = CliRunner().invoke(solve, ["--compare", str(bad), str(own), "-o", str(tmp_path / "out")])
-    assert (result.exit_code, result.output) == (1, "")
-    assert (tmp_path / "out").read_text().startswith(f"{bad}: line 1: expected p min")
+    assert (result.exit_code, result.output) == (2, "")
+    table = (tmp_path / "out").read_text()
+    assert table.startswith(f"{bad}: line 1: expected p min")
+    assert f"{own}: 4 nodes" in table, "the files after a malformed one are compared"
     monkeypatch.setattr("flowsched.cli.solve.installed", lambda: {"liar": lambda problem: Measured(cost=9)})
     result = CliRunner().invoke(solve, ["--compare", str(own)])
     assert result.exit_code == 1
     assert re.search("  WRONG: liar finds [0-9]+, flowsched, auto 10, which is certified\n", result.stdout)
+    result = CliRunner().invoke(solve, ["--compare", str(bad), str(own)])
+    assert result.exit_code == 1, "a different answer is worse than a malformed file"
 
 
 @pytest.mark.parametrize("arguments", [["--certify"], ["--incremental"], ["--algorithm", "repair"], None])
