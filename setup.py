@@ -9,13 +9,36 @@ Flags in ``CFLAGS`` override those of this file.
 import json
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 SOURCES = sorted(Path("src/flowsched").rglob("*.pyx"))
+
+
+class BuildInPlace(build_ext):
+    """A build that keeps modules in place that are newer than their C files; setuptools only looks into its build folder.
+
+    That folder is a temporary one in an editable installation, and an empty one in the first build after it.
+    """
+
+    def run(self) -> None:
+        """Note whether this is a build in place before `build_ext.run` clears the flag."""
+        self.keeps = bool(self.inplace)
+        super().run()
+
+    def build_extension(self, extension: Extension) -> None:
+        """Take a module from its place if there is one, so that it is compiled only if a C file is newer."""
+        built = Path(self.get_ext_fullpath(extension.name))
+        placed = Path("src", *extension.name.split(".")[:-1], built.name)
+        if self.keeps and placed.exists():
+            built.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(placed, built)
+        super().build_extension(extension)
 
 
 def switch(name: str) -> bool:
@@ -69,4 +92,4 @@ modules = cythonize(
 last.parent.mkdir(exist_ok=True)
 last.write_text(switches, encoding="utf-8")
 
-setup(options={"build_ext": {"parallel": os.cpu_count()}}, ext_modules=modules)
+setup(cmdclass={"build_ext": BuildInPlace}, options={"build_ext": {"parallel": os.cpu_count()}}, ext_modules=modules)

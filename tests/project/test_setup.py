@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 import types
@@ -15,6 +16,26 @@ from pages import ROOT
 SWITCHES = ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS", "FLOWSCHED_DEBUG", "FLOWSCHED_FAULTS")
 
 
+class Command:
+    """setuptools' `build_ext`, as far as setup.py knows it."""
+
+    def __init__(self, folder: Path, inplace: bool) -> None:
+        self.folder, self.inplace = folder, inplace
+        self.compiled: list[str] = []
+
+    def get_ext_fullpath(self, name: str) -> str:
+        return str(self.folder.joinpath(*name.split(".")).with_suffix(".so"))
+
+    def run(self) -> None:
+        self.inplace = False
+        self.build_extension(types.SimpleNamespace(name="flowsched._kernel"))
+
+    def build_extension(self, extension: Any) -> None:
+        built = Path(self.get_ext_fullpath(extension.name))
+        if not built.exists() or built.stat().st_mtime < Path("_kernel.c").stat().st_mtime:
+            self.compiled.append(extension.name)
+
+
 class Build:
     """Runs of setup.py in a folder with one kernel; Cython and setuptools record their arguments."""
 
@@ -23,16 +44,20 @@ class Build:
         self.broken = False
         self.forced: list[bool] = []
         self.extensions: list[dict[str, Any]] = []
+        self.command: type[Command]
         (folder / "src" / "flowsched").mkdir(parents=True)
         (folder / "src" / "flowsched" / "_kernel.pyx").touch()
         compilers = types.ModuleType("Cython.Build")
         compilers.cythonize = self.cythonize  # type: ignore[attr-defined]
         tools = types.ModuleType("setuptools")
-        tools.setup = lambda **options: None  # type: ignore[attr-defined]
+        tools.setup = self.setup  # type: ignore[attr-defined]
         tools.Extension = lambda name, sources, **options: {"name": name, **options}  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "Cython", types.ModuleType("Cython"))
         monkeypatch.setitem(sys.modules, "Cython.Build", compilers)
+        commands = types.ModuleType("setuptools.command.build_ext")
+        commands.build_ext = Command  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "setuptools", tools)
+        monkeypatch.setitem(sys.modules, "setuptools.command.build_ext", commands)
         monkeypatch.chdir(folder)
 
     def cythonize(self, extensions: list[dict[str, Any]], *, force: bool, **options: Any) -> list[dict[str, Any]]:
@@ -41,6 +66,9 @@ class Build:
         if self.broken:
             raise SystemExit(1)
         return extensions
+
+    def setup(self, *, cmdclass: dict[str, type[Command]], **options: Any) -> None:
+        self.command = cmdclass["build_ext"]
 
     def run(self, **switches: str) -> bool:
         """Run the script under environment variables; return whether every module is translated again."""
@@ -105,3 +133,19 @@ def test_a_build_that_failed_leaves_no_mixture(build: Build) -> None:
         build.run()
     build.broken = False
     assert build.run(FLOWSCHED_DEBUG="1")
+
+
+@pytest.mark.parametrize("inplace", [True, False], ids=["in place", "for a wheel"])
+@pytest.mark.parametrize("placed", ["absent", "older", "newer"])
+def test_builds_in_place_keep_the_modules_that_are_newer(build: Build, inplace: bool, placed: str) -> None:
+    """As in cython #6763: an editable installation, and the first build after it, would compile everything."""
+    build.run()
+    Path("_kernel.c").touch()
+    if placed != "absent":
+        module = Path("src", "flowsched", "_kernel.so")
+        module.touch()
+        time = Path("_kernel.c").stat().st_mtime + (1 if placed == "newer" else -1)
+        os.utime(module, (time, time))
+    command = build.command(build.folder / "lib", inplace)
+    command.run()
+    assert command.compiled == ([] if inplace and placed == "newer" else ["flowsched._kernel"])
