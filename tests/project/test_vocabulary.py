@@ -30,7 +30,6 @@ TERMS = {
 ALLOWED = {
     "_cs.pyx": 1,
     "_ns.pyx": 3,
-    "boundary": 3,
     "builder": 1,
     "cli": 2,
     "docs/explanation/journal.md": 1,

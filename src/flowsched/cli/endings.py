@@ -64,12 +64,12 @@ class _Ends(click.Command):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """See `click.Command.make_context`."""
-        with _told_apart():
+        with _distinguished():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """See `click.Command.invoke`."""
-        with _told_apart():
+        with _distinguished():
             return super().invoke(ctx)
 
 
@@ -85,7 +85,7 @@ class Group(_Ends, click.Group):
 
 
 @contextlib.contextmanager
-def _told_apart() -> Iterator[None]:
+def _distinguished() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:

@@ -14,7 +14,7 @@ from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import MOST_POINTS, DemandEstimator, Estimate, Seen, Sized
-from flowsched.fgm.export import learn, told
+from flowsched.fgm.export import learn, rule_lines
 from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner, MachineWatch, TaskTrace
 from flowsched.fgm.needs import Catalog, Needs, Stock
@@ -126,7 +126,7 @@ class StageAdapter:
 
     def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
         """Yield the learnt data as lines; see `flowsched.fgm.export`."""
-        return told(self._engine.rule, classes)
+        return rule_lines(self._engine.rule, classes)
 
     def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
         """Give the fit rule of a rebuilt cluster the knowledge of lines."""
