@@ -2,17 +2,43 @@
 
 ``FLOWSCHED_DEBUG=1`` builds with bounds and initialisation checks on and keeps debug information, for the tests.
 ``FLOWSCHED_FAULTS=1`` builds with fault points: tests make any allocation and any look for signals fail.
-A change of either translates and compiles every module again; otherwise only what changed is built.
+A change of either, or of the compiler and its flags, translates and compiles every module again; otherwise only what changed is built.
+Flags in ``CFLAGS`` override those of this file.
 """
 
+import json
 import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 SOURCES = sorted(Path("src/flowsched").rglob("*.pyx"))
+
+
+class BuildInPlace(build_ext):
+    """A build that keeps modules in place that are newer than their C files; setuptools only looks into its build folder.
+
+    That folder is a temporary one in an editable installation, and an empty one in the first build after it.
+    """
+
+    def run(self) -> None:
+        """Note whether this is a build in place before `build_ext.run` clears the flag."""
+        self.keeps = bool(self.inplace)
+        super().run()
+
+    def build_extension(self, extension: Extension) -> None:
+        """Take a module from its place if there is one, so that it is compiled only if a C file is newer."""
+        built = Path(self.get_ext_fullpath(extension.name))
+        placed = Path("src", *extension.name.split(".")[:-1], built.name)
+        if self.keeps and placed.exists():
+            built.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(placed, built)
+        super().build_extension(extension)
 
 
 def switch(name: str) -> bool:
@@ -27,40 +53,43 @@ else:
     flags = ["-O1", "-g"] if debug else ["-O3", "-g0"]
     flags.append("-ffp-contract=off")  # costs are the same on every processor: aarch64 fuses otherwise
 
-macros = [("FLOWSCHED_FLAGS", '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *flags]).strip()))]
+flags += shlex.split(os.environ.get("CFLAGS", ""))  # once more, at the end: of contradictory flags the last one counts
+
+macros = [("FLOWSCHED_FLAGS", json.dumps(" ".join(flags)))]
 if faults:
     macros.append(("FLOWSCHED_FAULTS", "1"))
 
-# Neither Cython nor setuptools compares switches, so the last ones are kept beside the C files.
-build = Path("build")
-build.mkdir(exist_ok=True)
-last, switches = build / "switches", f"{debug} {faults} {flags}"
+# Neither Cython nor setuptools compares switches. The last ones are kept next to the C files, and a change translates all of
+# these again: new C files are compiled. No switches are kept while some C files may have the old ones and some the new.
+last = Path("build", "switches")
+switches = repr([debug, faults, flags, *map(os.environ.get, ("CC", "CPPFLAGS", "LDFLAGS"))])
 changed = not last.exists() or last.read_text(encoding="utf-8") != switches
+if changed:
+    last.unlink(missing_ok=True)
+modules = cythonize(
+    [
+        Extension(
+            ".".join(source.relative_to("src").with_suffix("").parts),
+            [str(source)],
+            define_macros=macros,
+            extra_compile_args=flags,
+        )
+        for source in SOURCES
+    ],
+    build_dir="build/c",
+    force=changed,
+    compiler_directives={
+        "language_level": 3,
+        "auto_pickle": False,
+        "boundscheck": debug,
+        "wraparound": False,
+        "initializedcheck": debug,
+        "overflowcheck": False,
+        "cdivision": True,
+        "freethreading_compatible": True,
+    },
+)
+last.parent.mkdir(exist_ok=True)
 last.write_text(switches, encoding="utf-8")
 
-setup(
-    options={"build_ext": {"force": changed, "parallel": os.cpu_count()}},
-    ext_modules=cythonize(
-        [
-            Extension(
-                ".".join(source.relative_to("src").with_suffix("").parts),
-                [str(source)],
-                define_macros=macros,
-                extra_compile_args=flags,
-            )
-            for source in SOURCES
-        ],
-        build_dir="build/c",
-        force=changed,
-        compiler_directives={
-            "language_level": 3,
-            "auto_pickle": False,
-            "boundscheck": debug,
-            "wraparound": False,
-            "initializedcheck": debug,
-            "overflowcheck": False,
-            "cdivision": True,
-            "freethreading_compatible": True,
-        },
-    ),
-)
+setup(cmdclass={"build_ext": BuildInPlace}, options={"build_ext": {"parallel": os.cpu_count()}}, ext_modules=modules)

@@ -30,7 +30,7 @@ from flowsched.sim.workload import estimated
 
 __all__ = ["TITLE", "plot", "run"]
 
-TITLE = "backlogs: tasks started, waits and makespan beside FIFO, first fit, EASY, SJF and DRF"
+TITLE = "backlogs: tasks started, waits and makespan, compared with FIFO, first fit, EASY, SJF and DRF"
 
 _NAME = "backlog"
 _SHORTEST = 10.0
@@ -45,22 +45,22 @@ Figures = tuple[float, ...]
 
 @dataclass(frozen=True)
 class _Kind:
-    """A scheduler; `told` is True if it knows run times in advance."""
+    """A scheduler; `informed` is True if it knows run times in advance."""
 
     make: Callable[[tuple[str, ...]], Schedules]
-    told: bool = False
+    informed: bool = False
 
 
 _KINDS: dict[str, _Kind] = {
     "flowsched": _Kind(lambda resources: fs.Scheduler(resources=resources)),
-    "flowsched, run times known": _Kind(lambda resources: fs.Scheduler(resources=resources), told=True),
+    "flowsched, run times known": _Kind(lambda resources: fs.Scheduler(resources=resources), informed=True),
     "flowsched, conservative": _Kind(
-        lambda resources: fs.Scheduler(fs.Policy(backfill="conservative"), resources=resources), told=True
+        lambda resources: fs.Scheduler(fs.Policy(backfill="conservative"), resources=resources), informed=True
     ),
     "FIFO": _Kind(lambda resources: Queue(False, resources)),
     "first fit": _Kind(lambda resources: Greedy(fifo, resources)),
-    "EASY": _Kind(lambda resources: Queue(True, resources), told=True),
-    "SJF": _Kind(lambda resources: Greedy(sjf, resources), told=True),
+    "EASY": _Kind(lambda resources: Queue(True, resources), informed=True),
+    "SJF": _Kind(lambda resources: Greedy(sjf, resources), informed=True),
     "DRF": _Kind(lambda resources: Greedy(drf, resources)),
 }
 
@@ -70,21 +70,8 @@ def run(
 ) -> Outcome:
     """Run every mix under every scheduler.
 
-    Parameters
-    ----------
-    quick : bool
-        Two seeds instead of five, and a quarter of the tasks.
-    seed : int
-        The first seed.
-    say : callable
-    data : Path, optional
-        Directory with ``openb/`` and ``google2011/``; the rows of a trace that is not there are left out.
-    keep : callable, optional
-        Called once with a function that returns the rows so far.
-
-    Returns
-    -------
-    Outcome
+    ``quick`` takes two seeds instead of five, and a quarter of the tasks.  ``data`` has ``openb/`` and ``google2011/``; the rows of a
+    trace that is not there are left out.
     """
     outcome = Outcome()
     keep(lambda: outcome)
@@ -121,7 +108,7 @@ def _compare(outcome: Outcome, name: str, works: list[Workload], say: Callable[[
 
 
 def _figures(outcome: Outcome, name: str, work: Workload, kind: _Kind) -> Figures:
-    work = estimated(work) if kind.told else work
+    work = estimated(work) if kind.informed else work
     metrics = Simulation(kind.make(work.resources), work).run()
     if metrics.tasks["completed"] != work.n_tasks:
         outcome.wrong.append(f"{name}: {metrics.tasks['completed']} of {work.n_tasks} tasks completed")

@@ -52,15 +52,15 @@ _ENDS = """
 """
 
 _ABOUT = {
-    "solver": "The solver beside other solvers, on drawn networks or your own DIMACS files.",
+    "solver": "The solver compared with other solvers, on drawn networks or your own DIMACS files.",
     "sirius": "Fairness, placement, priority, latency and resource cost, as in the Sirius paper.",
-    "fgm": "Makespans, job times and fairness beside FIFO, Capacity, Fair and DRF, as in the FGM paper.",
+    "fgm": "Makespans, job times and fairness, compared with FIFO, Capacity, Fair and DRF, as in the FGM paper.",
     "hrm": "Several schedulers over a shared state, queues, Mesos and YARN, streams, as in the HRM paper.",
     "sequence": "Proportional sharing over time, with the tables of the source recomputed.",
-    "openb": "GPUs allocated at saturation, beside FGD and five other policies.",
-    "decision": "What one event costs, on 1,000 to 100,000 machines, part by part.",
+    "openb": "GPUs allocated at saturation, compared with FGD and five other policies.",
+    "decision": "Cost of one event, on 1,000 to 100,000 machines, part by part.",
     "round": "A round of a cluster of 12,500 machines and 150,000 tasks, phase by phase.",
-    "backlog": "What starts when more waits than runs, beside FIFO, first fit, EASY, SJF and DRF.",
+    "backlog": "Starts when more tasks wait than run, compared with FIFO, first fit, EASY, SJF and DRF.",
 }
 _MORE = {
     "solver": """
@@ -244,8 +244,8 @@ def _finish(
     if outputs.json_file is not None:
         replace(outputs.json_file, json.dumps(facts | outcome.as_dict(), indent=1) + "\n")
     if outputs.benchmark_file is not None:
-        told = stored.as_pytest_benchmark(facts, outcome.rows)
-        replace(outputs.benchmark_file, json.dumps(told, indent=1) + "\n")
+        report = stored.as_pytest_benchmark(facts, outcome.rows)
+        replace(outputs.benchmark_file, json.dumps(report, indent=1) + "\n")
     if outputs.plots is not None and facts["complete"]:
         for path in _plotted(experiment, outcome, outputs.plots):
             console.print(f"Plot: {path}", soft_wrap=True)
@@ -255,8 +255,8 @@ def _finish(
 def _plotted(experiment: ModuleType, outcome: Outcome, folder: Path) -> list[Path]:
     """Draw the plots; each file is written whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as beside:
-        drawn: list[Path] = experiment.plot(outcome, Path(beside))
+    with tempfile.TemporaryDirectory() as scratch:
+        drawn: list[Path] = experiment.plot(outcome, Path(scratch))
         for path in drawn:
             replace(folder / path.name, path.read_bytes())
     return [folder / path.name for path in drawn]
@@ -317,10 +317,10 @@ def _print(outcome: Outcome, facts: dict[str, Any]) -> None:
 def bench_all(
     site: Path, quick: bool, seed: int | None, data: Path | None, only: str | None, again: bool, quiet: bool
 ) -> None:  # fmt: skip
-    """Repeat every measurement, and write one page: published figures beside ours.
+    """Repeat every measurement, and write one page: published figures and ours.
 
     What DIR has from a whole run with the same options is kept, so a run that was stopped goes on where it was.  The page
-    is written anew after each measurement.
+    is rewritten after each measurement.
 
     \b
     Examples:
@@ -413,17 +413,17 @@ def _in_process(command: list[str]) -> int:
     type=click.Choice(["value", "ratio"]),
     default="value",
     show_default=True,
-    help="What is judged: the figure, or its ratio to the baseline of the same run.",
+    help="Judged value: the figure, or its ratio to the baseline of the same run.",
 )
 def compare(before: Path, after: Path, worse_than: float | None, by: Literal["value", "ratio"]) -> None:
-    """Compare two measurements: rows of B beside those of A.
+    """Compare two measurements: rows of B next to those of A.
 
     A and B are files of `python -m bench NAME --json`, or of pytest-benchmark. Rows are matched by experiment, setting
     and metric. The table has both values, both ratios to the baseline, and the change from A to B. Then come the rows
-    of only one file, and what differs in the environments.
+    of only one file, and the differences of the environments.
 
     On another machine, or a busy one, the ratios of a run are steadier than its values: judge --by ratio. A row for
-    which nothing tells whether less or more is better is shown and not judged.
+    which neither less nor more is known to be better is shown and not judged.
 
     \b
     Examples:

@@ -133,20 +133,8 @@ def run(
 ) -> Outcome:
     """Measure single events, batches, a full cluster, a first round, memory and a snapshot, and the openb trace.
 
-    Parameters
-    ----------
-    quick : bool
-        A tenth of the size, and fewer rounds.
-    seed : int
-    say : callable
-    data : Path, optional
-        Directory with ``openb/``; the bundled model of the trace takes its place without it.
-    keep : callable, optional
-        Called once with a function that returns the rows so far.
-
-    Returns
-    -------
-    Outcome
+    ``quick`` takes a tenth of the size, and fewer rounds.  ``data`` has ``openb/``; without it, the bundled model of the trace
+    takes its place.
     """
     outcome = Outcome()
     keep(lambda: outcome)
@@ -179,7 +167,7 @@ def _events(outcome: Outcome, part: int, rounds: int, seed: int, say: Callable[[
             found = _measure(outcome, world, where, changes, rounds if changes < 100 else rounds // 4, goal)
             if changes == 1:
                 medians.append(found)
-            say(f"{where}: {_told(changes)}: {found * 1e6:.0f} us")
+            say(f"{where}: {_described(changes)}: {found * 1e6:.0f} us")
         outcome.wrong += world.wrong
     outcome.rows.append(
         Row(_NAME, f"from {sizes[0]:,} to {sizes[-1]:,} machines", "a decision after one event, growth", medians[-1] / medians[0],
@@ -196,7 +184,7 @@ def _events(outcome: Outcome, part: int, rounds: int, seed: int, say: Callable[[
         outcome.wrong += world.wrong
 
 
-def _told(changes: int) -> str:
+def _described(changes: int) -> str:
     return "one task ends, one comes" if changes == 1 else f"{changes} tasks end, {changes} come"
 
 
@@ -210,7 +198,7 @@ def _measure(outcome: Outcome, world: Balance, where: str, changes: int, rounds:
     gc.unfreeze()
     whole = np.array([sum(phases.values()) for phases in each])
     row = partial(Row, _NAME, where, unit="s")
-    what = _told(changes)
+    what = _described(changes)
     outcome.rows += [
         row(f"{what}: a decision, median", float(np.median(whole)), note=goal),
         row(f"{what}: a decision, mean", float(whole.mean())),
@@ -340,7 +328,7 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    what = _told(1)
+    what = _described(1)
     rows = {(row.setting, row.metric): row.value for row in outcome.rows}
     settings = [setting for setting, metric in rows if metric == f"{what}: a decision, median"]
     figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")

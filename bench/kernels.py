@@ -189,4 +189,4 @@ CASES: dict[str, tuple[str, Callable[[np.random.Generator, int], Turn]]] = {
     "assignment": ("dense", _dense),
     "sensitivity": ("ranges of ten costs", _ranges),
 }  # fmt: skip
-"""What is timed, and its network, by kernel."""
+"""The timed call, and its network, by kernel."""

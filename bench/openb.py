@@ -120,23 +120,8 @@ def run(
 ) -> Outcome:
     """Measure every available variant of the trace, in all settings, with three seeds; without it, the bundled model.
 
-    Runs are parallel, one process for each core.
-
-    Parameters
-    ----------
-    quick : bool
-        One seed, only rounds of 1,000.
-    seed : int
-        The first seed is 42 + `seed`.
-    say : callable
-    data : Path, optional
-        Directory with ``openb/openb_node_list_all_node.csv`` and ``openb/openb_pod_list_*.csv``.
-    keep : callable
-        Called once with a function that returns the rows so far.
-
-    Returns
-    -------
-    Outcome
+    Runs are parallel, one process for each core.  ``quick`` takes one seed, and only rounds of 1,000.  The first seed is 42 + `seed`.
+    ``data`` has ``openb/openb_node_list_all_node.csv`` and ``openb/openb_pod_list_*.csv``.
 
     Raises
     ------
@@ -163,7 +148,7 @@ def run(
             "any setting. The schedulers fgd and random are those of `flowsched simulate --scheduler`. Notes have the range."
         ),
         (
-            "What bounds it: 13 % of the pods ask for 81 % of a GPU; hardly any pod can use the 19 % beside one of them. "
+            "Bound: 13 % of the pods ask for 81 % of a GPU; hardly any pod can use the 19 % next to one of them. "
             "Who takes every pod that fits (online, rounds) has taken most of these before the cluster is full; who may "
             "leave some out (patient, all known) fills GPUs with pods that add up."
         ),
@@ -295,7 +280,7 @@ def _tell(outcome: Outcome, variant: str, runs: dict[_Setting, list[_Run]]) -> N
             outcome.rows.append(row(f"GPUs allocated at {mark:.0%}", mean, source_value=same, unit="%", note=spread))
         rounds = np.concatenate([r.rounds for r in each])
         outcome.rows += [
-            row("left beside shares of a GPU", round(_mean(r.crumbs for r in each), 2), unit="%"),
+            row("left next to shares of a GPU", round(_mean(r.crumbs for r in each), 2), unit="%"),
             row("left as whole GPUs", round(_mean(r.blocked for r in each), 2), unit="%"),
             row("pods placed", round(_mean(100 * r.placed / r.arrived for r in each), 1), unit="%"),
             row("one run", _mean(r.seconds for r in each), unit="s", note=f"{each[0].arrived:,} pods"),

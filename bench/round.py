@@ -104,8 +104,8 @@ class LargeCluster:
         """Return a job of equal tasks, with three replicas of their data: two in one rack, one in another."""
         self._jobs += 1
         first, other = self.random.randrange(self.machines), self.random.randrange(self.machines)
-        beside = min(first // _RACK * _RACK + self.random.randrange(_RACK), self.machines - 1)
-        demand, holders = self.random.choice(_DEMANDS), tuple(dict.fromkeys((first, beside, other)))
+        neighbour = min(first // _RACK * _RACK + self.random.randrange(_RACK), self.machines - 1)
+        demand, holders = self.random.choice(_DEMANDS), tuple(dict.fromkeys((first, neighbour, other)))
         tasks = [
             fs.Task((self._jobs, k), demand, data=[(machine, 1.0) for machine in holders]) for k in range(_PER_JOB)
         ]
@@ -139,9 +139,9 @@ class LargeCluster:
         return _Times(phases, len(rnd.placements), stats.changes, stats.solves, paused)
 
     def _account(self, gone: list[tuple[int, int]], rnd: fs.Round) -> None:
-        told = self._audit.move(gone, rnd.placements)
-        if told:
-            self.wrong.append(f"round {self._now:g}: {told}")
+        fault = self._audit.move(gone, rnd.placements)
+        if fault:
+            self.wrong.append(f"round {self._now:g}: {fault}")
         for task, machine in rnd.placements.items():
             assert isinstance(task, tuple) and isinstance(machine, int)
             held = self._data[task[0]]
@@ -164,7 +164,7 @@ class LargeCluster:
             reason = self.sched.explain(task)
             seconds.append(time.thread_time() - start)
             if task in waiting and not reason.detail:
-                self.wrong.append(f"{task}: it waits, and nothing is told of why")
+                self.wrong.append(f"{task}: it waits, and no reason is given")
         return seconds
 
     def check_optimum(self) -> None:
@@ -242,18 +242,7 @@ class _Pauses:
 def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome:
     """Measure clusters of three sizes, 1 % of the tasks of the largest exchanged in each round.
 
-    Parameters
-    ----------
-    quick : bool
-        An eighth of the size, and fewer rounds.
-    seed : int
-    say : callable
-    keep : callable
-        Called once with a function that returns the rows so far.
-
-    Returns
-    -------
-    Outcome
+    ``quick`` takes an eighth of the size, and fewer rounds.
     """
     outcome = Outcome()
     keep(lambda: outcome)

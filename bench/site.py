@@ -75,9 +75,9 @@ def agreement(rows: Sequence[Mapping[str, Any]]) -> Agreement:
     orders: dict[str, tuple[int, int]] = {}
     for metric, figures in alike.items():
         pairs = [(_order(a[1], b[1]), _order(a[0], b[0])) for a, b in combinations(figures.values(), 2)]
-        told = [(theirs, ours) for theirs, ours in pairs if theirs and ours]
-        if told:
-            orders[metric] = sum(theirs == ours for theirs, ours in told), len(told)
+        compared = [(theirs, ours) for theirs, ours in pairs if theirs and ours]
+        if compared:
+            orders[metric] = sum(theirs == ours for theirs, ours in compared), len(compared)
     return Agreement(signs, orders)
 
 
@@ -86,11 +86,11 @@ def _words(row: Mapping[str, Any], text: str) -> bool | None:
     ours, found, span = row["value"], _FIGURE.fullmatch(text), _SPAN.fullmatch(text)
     if span is not None and isinstance(ours, int | float):
         return (ours > 0) == (float(span[1]) > 0) == (float(span[2]) > 0)
-    beside = row["baseline"]
-    if found is None and isinstance(ours, int | float) and isinstance(beside, int | float):
+    baseline = row["baseline"]
+    if found is None and isinstance(ours, int | float) and isinstance(baseline, int | float):
         if text == "equal":
-            return _order(ours, beside) == 0
-        return ours < beside if {"less", "least"} & {*text.split()} else None
+            return _order(ours, baseline) == 0
+        return ours < baseline if {"less", "least"} & {*text.split()} else None
     if found is None:
         return ours == text if isinstance(ours, str) else None
     of_ratio, bound, figure = found[1] is not None, found[2], float(found[3])
@@ -129,7 +129,7 @@ ratios are above 1 or not, ours is within {_ALIKE:.0%} of a published ratio of 1
 {_SAME:.0%} have no order.</p>
 {parts}
 """
-    return page("Published figures beside ours", f"{len(measured)} measurements", body, _CSS)
+    return page("Published figures and ours", f"{len(measured)} measurements", body, _CSS)
 
 
 def _experiment(found: Mapping[str, Any], plots: Sequence[Path]) -> str:
@@ -151,8 +151,8 @@ def _experiment(found: Mapping[str, Any], plots: Sequence[Path]) -> str:
         lines += [f'<p class="state">{word.upper()}: {html.escape(text)}</p>' for text in found.get(word, ())]
     if ours:
         same, count = sum(agrees.signs.values()), len(agrees.signs)
-        told = f": the sign agrees in {same} of {count}" if count else ""
-        lines.append(f"<h3>Published figures{told}</h3>")
+        signs = f": the sign agrees in {same} of {count}" if count else ""
+        lines.append(f"<h3>Published figures{signs}</h3>")
         lines.append(_rows(rows, ours, agrees))
     if agrees.orders:
         lines.append("<h3>Order of the settings</h3><ul>")
@@ -163,7 +163,7 @@ def _experiment(found: Mapping[str, Any], plots: Sequence[Path]) -> str:
         lines.append("</ul>")
     lines.append(f'<div class="drawn">{"".join(_image(path) for path in plots if path.suffix in _MEDIA)}</div>')
     if found["notes"]:
-        lines.append(f"<h3>What explains deviations, and what was reduced</h3><ul>{_items(found['notes'])}</ul>")
+        lines.append(f"<h3>Deviations explained, and reductions</h3><ul>{_items(found['notes'])}</ul>")
     others = [i for i in range(len(rows)) if i not in set(ours)]
     if others:
         lines.append(f"<details><summary>{len(others)} further rows</summary>{_rows(rows, others, agrees)}</details>")

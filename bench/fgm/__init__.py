@@ -44,7 +44,7 @@ _FOR_ORDER = 1.9
 
 _NOTES = (
     (
-        "Gains are 100 * (1 - FGM / baseline).  What is not told by the source was chosen once for all figures; the head of "
+        "Gains are 100 * (1 - FGM / baseline).  Parameters that the source does not give were chosen once for all figures; the head of "
         "bench.fgm.workload has each parameter with its reason.  The rows with another contention, with twice "
         "the memory and with baselines that look at both resources show what the figures depend on."
     ),
@@ -204,9 +204,9 @@ def _gains(outcome: FgmOutcome, runs: Runs, cases: Iterable[Case], which: str = 
                 ("job completion", [_gain(ours.jobs.mean(), run.jobs.mean()) for run in theirs]),
                 ("makespan", [_gain(ours.makespan, run.makespan) for run in theirs]),
             ):
-                told = ", ".join(f"{name} {value:.1f}" for name, value in zip(BASELINES, values, strict=True))
+                gains = ", ".join(f"{name} {value:.1f}" for name, value in zip(BASELINES, values, strict=True))
                 setting = case.name + which
-                outcome.rows.append(Row("fgm", setting, f"{form}: gain in {metric} over", told, unit="%"))
+                outcome.rows.append(Row("fgm", setting, f"{form}: gain in {metric} over", gains, unit="%"))
         _order(outcome, runs, case, which)
 
 

@@ -32,11 +32,11 @@ def run(
         ("stream jobs at once", clusters.streams),
         ("rates of arrival", clusters.rates),
         ("length of the queues", clusters.lengths),
-        ("beside Mesos and YARN", frameworks.frameworks),
+        ("compared with Mesos and YARN", frameworks.frameworks),
     ):
         say(title)
         outcome.rows += measure(quick, seed)
-    say("sharing cores, streams beside batch jobs")
+    say("sharing cores, streams next to batch jobs")
     outcome.rows += machines.processes(quick, outcome.notes)
     outcome.rows += machines.interference(quick, outcome.notes)
     outcome.rows += machines.stream_alone(quick)
@@ -44,7 +44,7 @@ def run(
     outcome.rows += machines.stream_latency(data, quick, seed, outcome.notes)
     outcome.notes += [
         "Bursts: decisions take the CPU time that they need here.  Inputs: 3 cores a container, run times of 15 s or of 5 to 25 s.",
-        "An assigned container may still wait in a unit's queue: the delay until it runs is told beside.",
+        "An assigned container may still wait in a unit's queue: the delay until it runs has a row of its own.",
         "Rates of arrival: 5 ms of decision for each container is an input.",
         "9: the messages of Mesos and YARN are simulated; neither runs here. Starting a container takes no time under any of them.",
         "9: inputs are the containers, their seconds, and 1 s between the messages of a kind, HRM's too.",

@@ -64,7 +64,7 @@ def _burst(kind: RunTimes, count: int, part: int, runs: int, seed: int) -> list[
             results[schedulers, length].append(simulation.run())
     # By number of jobs: the source's figures for six schedulers and for one.
     source = {60: {"completion, mean": (25.0, 25.0)}, 180: {"delay until running, worst": (2.5, 14.0)}}
-    told = source.get(count, {}) if part < 5 else {}
+    published = source.get(count, {}) if part < 5 else {}
     where = f"{count // part} jobs x 40 on {1050 // part} machines, {kind} run times"
     rows: list[Row] = []
     for metric, of, measure in (
@@ -76,7 +76,7 @@ def _burst(kind: RunTimes, count: int, part: int, runs: int, seed: int) -> list[
         found = [[float(measure(getattr(result, of))) for result in some] for some in results.values()]
         one, six, queued = (float(np.mean(values)) for values in found)
         spread = [f"; {runs} runs: six {_range(found[1])}, one {_range(values)}" * (runs > 1) for values in found]
-        row = _pair(where, metric, six, one, *told.get(metric, (None, None)))
+        row = _pair(where, metric, six, one, *published.get(metric, (None, None)))
         rows.append(replace(row, note=row.note + spread[0]))
         if of == "start":
             note = "baseline: one scheduler with the same queues" + spread[2]
@@ -100,13 +100,13 @@ def streams(quick: bool, seed: int) -> list[Row]:
     schedulers = [(Hybrid(seed=i), dict.fromkeys(queues, -1)) for i in range(6)]
     for hybrid, seen in schedulers:
         # Each has its copy and its network before the first job comes, as in the bursts.
-        hybrid.place_stream([replace(jobs[0].containers[0], kind="stream")], _news(queues, seen), 0.0)
+        hybrid.place_stream([replace(jobs[0].containers[0], kind="stream")], _updates(queues, seen), 0.0)
     now, delays = 0.0, []
     for i, job in enumerate(jobs):
         hybrid, seen = schedulers[i % len(schedulers)]
         containers = {str(c.id): replace(c, kind="stream") for c in job.containers}
         begin = time.thread_time()
-        placed = hybrid.place_stream([*containers.values()], _news(queues, seen), now)
+        placed = hybrid.place_stream([*containers.values()], _updates(queues, seen), now)
         now += time.thread_time() - begin
         if placed is None:
             raise AssertionError(f"stream job {job.id!r} was refused, though there is room")
@@ -120,7 +120,7 @@ def streams(quick: bool, seed: int) -> list[Row]:
     return [Row(_NAME, where, "delay until all run, mean", six, central, central / six, "longer", "s", note)]
 
 
-def _news(queues: dict[str, StackedQueue], seen: dict[str, int]) -> list[UnitState]:
+def _updates(queues: dict[str, StackedQueue], seen: dict[str, int]) -> list[UnitState]:
     """Return the states of the units that have changed since the last call."""
     new = [unit for unit, queue in queues.items() if seen[unit] != queue.version]
     seen.update((unit, queues[unit].version) for unit in new)
@@ -157,10 +157,10 @@ def rates(quick: bool, seed: int) -> list[Row]:
         for n, result in zip((1, 6), results, strict=True):
             delay = float(result.delay.mean())
             if first.setdefault(n, delay) != delay:
-                told = "> 2" if (n, times) == (1, 10) else None
+                published = "> 2" if (n, times) == (1, 10) else None
                 note = "5 ms of decision for each container are an input; waits come out"
                 metric = f"delay against the lowest rate, {n} schedulers"
-                rows.append(Row(_NAME, where, metric, delay / first[n], source_value=told, note=note))
+                rows.append(Row(_NAME, where, metric, delay / first[n], source_value=published, note=note))
             rows.append(_figure(where, f"busyness, {n} schedulers", 100 * result.busyness, None, "%"))
         most = 45.0 if times == 10 else None
         rows.append(_figure(where, _ALIKE, 100 * alike.conflict_ratio, most, "%", "at most"))
@@ -209,9 +209,9 @@ def _by_length(what: str, finished: dict[int, float]) -> list[Row]:
     for length in (1, 2, 3):
         where = f"{what}, queue length {length}"
         change = 100 * (finished[length] / finished[1] - 1)
-        told = -15.0 if length == 2 else None
+        published = -15.0 if length == 2 else None
         if length > 1:
-            rows.append(Row(_NAME, where, "completion against length 1", change, source_value=told, unit="%"))
+            rows.append(Row(_NAME, where, "completion against length 1", change, source_value=published, unit="%"))
         ratio = finished[0] / finished[length]
         note = "baseline: no queue"
         rows.append(Row(_NAME, where, "completion", finished[length], finished[0], ratio, unit="s", note=note))
@@ -219,20 +219,20 @@ def _by_length(what: str, finished: dict[int, float]) -> list[Row]:
 
 
 def _pair(
-    where: str, metric: str, six: float, one: float, told: float | None = None, told_one: float | None = None
+    where: str, metric: str, six: float, one: float, published: float | None = None, published_one: float | None = None
 ) -> Row:
     """Add rows of six schedulers, with one as the baseline."""
-    note = "baseline: one scheduler, no queues" + (f"; the source's takes {told_one:g} s" if told_one else "")
-    return Row(_NAME, where, metric, six, one, one / six if six else None, told, "s", note)
+    note = "baseline: one scheduler, no queues" + (f"; the source's takes {published_one:g} s" if published_one else "")
+    return Row(_NAME, where, metric, six, one, one / six if six else None, published, "s", note)
 
 
-def _figure(where: str, metric: str, value: float, told: float | None, unit: str, note: str = "") -> Row:
+def _figure(where: str, metric: str, value: float, published: float | None, unit: str, note: str = "") -> Row:
     return Row(
         _NAME,
         where,
         metric,
         value,
-        source_value=told,
+        source_value=published,
         unit=unit,
-        note=f"the source: {note} so much" if told and note else "",
+        note=f"the source: {note} this" if published and note else "",
     )

@@ -263,11 +263,11 @@ def frameworks(quick: bool, seed: int) -> list[Row]:
                     name: float(np.mean([getattr(times, of)[mine].mean() for times in some]))
                     for name, some in by_name.items()
                 }
-                for other, told in source.items():
+                for other, published in source.items():
                     if other == _ONE and of == "running":
                         continue
                     rows.append(Row(
                         "hrm", f"9: {program}, load of {load:.0%}", f"{metric}, mean", mean["HRM"], mean[other],
-                        mean[other] / mean["HRM"], told if of == "completion" else None, "s", note=f"baseline: {other}",
+                        mean[other] / mean["HRM"], published if of == "completion" else None, "s", note=f"baseline: {other}",
                     ))  # fmt: skip
     return rows

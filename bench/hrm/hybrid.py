@@ -181,7 +181,7 @@ class HybridSimulation:
         self._times = np.array([job.time for job in jobs])
         self._in_turn = in_turn
         self._expected = expected
-        self._told: dict[str, Container] = {}
+        self._submitted: dict[str, Container] = {}
         self._needs = [{c.need for c in job.containers} for job in jobs]
         self._least = tuple(min((c.need[i] for c in self._true.values()), default=0) for i in range(4))
         capacity = [queue.capacity for queue in self._real.values()]
@@ -239,8 +239,8 @@ class HybridSimulation:
         if scheduler.queue and not again:
             job = self._jobs[scheduler.queue.popleft()]
             for container in job.containers:
-                self._told[str(container.id)] = self._expect(job, container)
-            hybrid.submit(job.id, [self._told[str(c.id)] for c in job.containers])
+                self._submitted[str(container.id)] = self._expect(job, container)
+            hybrid.submit(job.id, [self._submitted[str(c.id)] for c in job.containers])
         allowed = self._turn(hybrid) if self._in_turn else None
         if allowed is not None and not any(allowed.values()):
             if not scheduler.asking:
@@ -312,7 +312,7 @@ class HybridSimulation:
                 continue
             accepted += those
             for claim in those:
-                self._known[unit].submit(self._told[claim.task], self._clock.now)
+                self._known[unit].submit(self._submitted[claim.task], self._clock.now)
                 self._note_room(unit)
                 if claim.queued and self._patience < math.inf:
                     self._expect_beat(self._machine_of[unit])
@@ -336,10 +336,10 @@ class HybridSimulation:
             self._clock.after(max(scheduler.hybrid.next_opening - self._clock.now, 0.0) + 1e-6, scheduler, self._decide)
 
     def _has_room(self, unit: str, claims: Sequence[Claim]) -> bool:
-        run, wait = ([self._told[c.task] for c in claims if c.queued == queued] for queued in (False, True))
-        told = min((claim.wait for claim in claims if claim.queued), default=math.inf)
+        run, wait = ([self._submitted[c.task] for c in claims if c.queued == queued] for queued in (False, True))
+        expected = min((claim.wait for claim in claims if claim.queued), default=math.inf)
         behind = self._state(unit).wait if wait else 0.0
-        return behind <= told and self._known[unit].grants(run, wait, behind, self._max_wait)
+        return behind <= expected and self._known[unit].grants(run, wait, behind, self._max_wait)
 
     def _assigned(self, task: str) -> None:
         j = self._job_of[task]
@@ -352,8 +352,8 @@ class HybridSimulation:
     def _carry_out(self, unit: str, admission: Admission) -> None:
         if admission.outcome not in (Outcome.STARTED, Outcome.QUEUED):
             raise AssertionError(f"at {self._clock.now:g} s: unit {unit!r} refused what was granted: {admission}")
-        for other, told in admission.elsewhere:
-            self._carry_out(str(other), told)
+        for other, further in admission.elsewhere:
+            self._carry_out(str(other), further)
         for container in admission.started:
             j = self._job_of[str(container.id)]
             self._unstarted[j] -= 1

@@ -90,9 +90,9 @@ def interference(quick: bool, notes: list[str]) -> list[Row]:
     rows: list[Row] = []
     for code, what, cpus, count in cases:
         # All three take turns, so that other load of the machine meets each.
-        found = [[_beside(code, cpus, *how) for how in ((0, True), (count, True), (count, False))]
+        found = [[_contended(code, cpus, *how) for how in ((0, True), (count, True), (count, False))]
                  for _ in range(1 if quick else 5)]  # fmt: skip
-        where = f"a process that {what}, {count} batch processes that do so beside it"
+        where = f"a process that {what}, {count} batch processes that do so next to it"
         note = "measured; baseline: the process alone"
         for average, suffix in ((np.median, ""), (np.mean, ", mean")):
             alone, stacked, together = average(found, axis=0).tolist()
@@ -111,7 +111,7 @@ def stream_alone(quick: bool) -> list[Row]:
         return []  # `processes` says so
     core = sorted(os.sched_getaffinity(0))[:1]
     code = f"for i in range({500_000 if quick else 5_000_000}): pass"
-    found = [[_beside(code, core, 0, True), _by_hand(code, core)] for _ in range(1 if quick else 7)]
+    found = [[_contended(code, core, 0, True), _by_hand(code, core)] for _ in range(1 if quick else 7)]
     (agent, hand), (agent_mean, hand_mean) = np.median(found, axis=0).tolist(), np.mean(found, axis=0).tolist()
     where, note = "9(b): a stream's process alone on one core", "measured; baseline: started by hand"
     return [
@@ -128,7 +128,7 @@ def _by_hand(code: str, cpus: list[int]) -> float:
     return time.perf_counter() - begin
 
 
-def _beside(code: str, cpus: list[int], count: int, stacked: bool) -> float:
+def _contended(code: str, cpus: list[int], count: int, stacked: bool) -> float:
     """Return the seconds of a stream's process on these CPUs together with batch processes that never end."""
     from flowsched.hrm.agent import Agent
 
@@ -174,13 +174,13 @@ def stream_latency(data: Path | None, quick: bool, seed: int, notes: list[str]) 
         rng = np.random.default_rng([seed, count])
         stacked = float(stacked_latencies(work, 10.0, 32, 40 * count, 8, 16).mean())
         shared = unstacked_latencies(work, 10.0, 32, [40] * count, 128, lambda rng=rng: float(rng.uniform(5.0, 15.0)))  # type: ignore[misc]
-        where = f"{count} batch jobs beside it, {len(work)} {what}"
-        told = "about 1" if count <= 3 else "2 to 3"
+        where = f"{count} batch jobs next to it, {len(work)} {what}"
+        published = "about 1" if count <= 3 else "2 to 3"
         ratio = float(shared.mean()) / stacked
-        rows.append(Row(_NAME, where, "without stacking against with", ratio, source_value=told, better="less"))
+        rows.append(Row(_NAME, where, "without stacking against with", ratio, source_value=published, better="less"))
     held: list[int] = []
     elastic = stacked_latencies(work, 10.0, 32, 360, 8, 16, Elastic(most=128), held)
-    where = f"an elastic stream beside 9 batch jobs, {len(work)} {what}"
+    where = f"an elastic stream next to 9 batch jobs, {len(work)} {what}"
     late = 100 * float(np.mean(elastic > 10.0))
     rows += [
         Row(_NAME, where, "containers of the stream, mean", float(np.mean(held)), 32, note="baseline: not elastic"),

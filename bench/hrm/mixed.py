@@ -104,17 +104,17 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
     notes.append(f"12, Table 1: other processes had {others:.1f} of {n + 1} cores meanwhile; uses may be less for it.")
     rows: list[Row] = []
     for text, count, both in zip(_DISKS, found[1:-2:2], found[2:-2:2], strict=True):
-        where = f"12: detection beside word count, text {text}, {n} core{'s' * (n > 1)} and one in the place of a GPU"
+        where = f"12: detection next to word count, text {text}, {n} core{'s' * (n > 1)} and one in the place of a GPU"
         rows += _beside(where, alone, count, both)
     for n, one, average, (use, took) in zip(
         (1, 2, 3), (alone, *more), mean, ((24.0, 151.3), (61.0, 103.2), (73.0, 69.0)), strict=True
     ):
         where, base = f"table 1: {n} detections at once on one device", "measured; baseline: one at once"
-        told = f"{base}; the source's {took:g} s"
+        note = f"{base}; the source's {took:g} s"
         time_of, time_alone = _IMAGES / one[2], _IMAGES / alone[2]
         rows += [
             Row("hrm", where, "use of the device", one[0], alone[0], one[0] / alone[0], use, "%", base, better="more"),
-            Row("hrm", where, f"time of {_IMAGES} images", time_of, time_alone, time_alone / time_of, None, "s", told),
+            Row("hrm", where, f"time of {_IMAGES} images", time_of, time_alone, time_alone / time_of, None, "s", note),
             Row("hrm", where, f"time of {_IMAGES} images, mean", average, mean[0], mean[0] / average, None, "s", base),
         ]
     return rows
@@ -124,8 +124,8 @@ def _beside(where: str, alone: NDArray[np.float64], count: NDArray[np.float64], 
     """Return the rows of detection and word count together, compared with each alone."""
     note = "measured; baseline: {}"
     rows = [
-        Row("hrm", where, metric, value, base, value / base, told, unit, note.format(of), better="more")
-        for metric, value, base, told, unit, of in (
+        Row("hrm", where, metric, value, base, value / base, published, unit, note.format(of), better="more")
+        for metric, value, base, published, unit, of in (
             ("use of the device", both[0], alone[0], "as alone", "%", "detection alone"),
             ("use of the CPU", both[1], count[1], 93.0, "%", "word count alone; the source's 78 %"),
             ("use of the CPU, against detection", both[1], alone[1], 93.0, "%", "detection alone; the source's 35 %"),
@@ -134,8 +134,8 @@ def _beside(where: str, alone: NDArray[np.float64], count: NDArray[np.float64], 
         )
     ]
     rate = both[2] / alone[2] + both[3] / count[3]
-    told = "measured; rates of both, each against its own alone; 1 is one after the other"
-    return [*rows, Row("hrm", where, "work of both in the same time", rate, note=told, better="more")]
+    note = "measured; rates of both, each against its own alone; 1 is one after the other"
+    return [*rows, Row("hrm", where, "work of both in the same time", rate, note=note, better="more")]
 
 
 def _window(device: int, cpus: list[int], detections: int, counts: int, byte: float, seconds: float) -> list[float]:

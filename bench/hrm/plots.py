@@ -165,7 +165,7 @@ def _streams(rows: list[Row], axes: Axes) -> bool:
         axes, [match[1] for match, _ in against], {"fair shares": ([_number(row.value) for _, row in against], _ORANGE)}
     )
     axes.axhline(1, color="#66717e", linewidth=0.8, label="stacked queues")
-    axes.set_xlabel("batch jobs beside the stream")
+    axes.set_xlabel("batch jobs next to the stream")
     axes.set_ylabel("time of a micro-batch, stacked = 1")
-    axes.set_title("Micro-batches beside batch jobs (source: flat stacked, else 2-3 times at 5-9)")
+    axes.set_title("Micro-batches next to batch jobs (source: flat stacked, else 2-3 times at 5-9)")
     return True

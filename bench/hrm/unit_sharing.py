@@ -51,7 +51,7 @@ def stacked_latencies(
     work: Sequence[float],
     interval: float,
     parts: int,
-    beside: int,
+    batch: int,
     units: int,
     cores: int,
     elastic: Elastic | None = None,
@@ -65,7 +65,7 @@ def stacked_latencies(
         Core-seconds of each micro-batch; they come every `interval` seconds.
     parts : int
         Containers of one core that share a micro-batch.
-    beside : int
+    batch : int
         Batch containers of one core that always want to run.
     units, cores : int
         Units, and cores of each.
@@ -75,7 +75,7 @@ def stacked_latencies(
         Takes the number of parts of every micro-batch.
     """
     queues = [StackedQueue(ResourceUnit(f"u{i}", vcore=cores)) for i in range(units)]
-    for i in range(beside):
+    for i in range(batch):
         queues[i % units].submit(Container(("batch", i), vcore=1), 0.0)
     ends: list[tuple[float, int, object]] = []
     latency = []

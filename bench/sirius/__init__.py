@@ -30,7 +30,7 @@ _NOTES = """
 The number before a setting is the source's figure.  It draws its figures without stating numbers: its words are under 'source'.
 7: a task reads 128 MB from a machine drawn at random, over links of 1 Gbit/s that are shared max-min fairly; services read nothing. \
 All schedulers have 24 slots a machine, so services, for which all places are equal, run alike under all of them.
-7: 'Firmament' is Quincy's network on this project's solver: cost scaling, and repair from nothing in the place of relaxation. \
+7: 'Firmament' is Quincy's network on this project's solver: cost scaling, and repair from scratch in the place of relaxation. \
 Both solve every round, and their costs must agree. 'Sirius' has max-min bounds on jobs, Firmament has none.
 8: how much slower a program is without a GPU is an input, so there are three. With 10 tasks the ratio to Random is \
 (1 + slower) / 2 whatever places them on GPUs: no row. The source's 2 means three times slower.

@@ -78,9 +78,11 @@ def measure_fairness(outcome: Outcome, quick: bool, seed: int) -> dict[str, dict
         snp = found[setting] = {scheduler: run.snp() for scheduler, run in runs.items()}
         for other, source in (("random queue", 2.0), ("Firmament", 1.0), ("Sirius without bounds", None)):
             ratio = snp["Sirius"] / snp[other]
-            told = None if source is None else f"ratio about {source:g}"
+            published = None if source is None else f"ratio about {source:g}"
             outcome.rows.append(
-                Row(NAME, f"7: {setting}", "SNP", snp["Sirius"], snp[other], ratio, told, note=f"compared: {other}")
+                Row(
+                    NAME, f"7: {setting}", "SNP", snp["Sirius"], snp[other], ratio, published, note=f"compared: {other}"
+                )
             )
         if any(job.bytes for job in jobs):
             across = {scheduler: 100 * run.across for scheduler, run in runs.items()}

@@ -173,20 +173,20 @@ def measure_latency(outcome: Outcome, quick: bool, seed: int, sizes: Ints | None
                 cold[name] = min(runs, key=lambda run: run.total)
                 if cold[name].cost != cost:
                     outcome.wrong.append(
-                        f"{size.figure}: {name} from nothing costs {cold[name].cost}, incremental {cost}"
+                        f"{size.figure}: {name} from scratch costs {cold[name].cost}, incremental {cost}"
                     )
                 if (ran := cold[name].stats["algorithm"]) != name:
                     outcome.wrong.append(f"{size.figure}: {ran} answered in place of {name}")
             draws, scan = _queues(size, seed, repeats)
             race = min(("repair", "cost_scaling"), key=lambda name: cold[name].total)
-            told = "ratio up to 10"
+            published = "ratio up to 10"
             rows: list[tuple[str, float, float, str | None, str]] = [
-                ("round", warm, cold["cost_scaling"].total, told, "cost scaling from nothing (CS)"),
-                ("round, mean", mean, cold["cost_scaling"].total, None, "cost scaling from nothing (CS)"),
+                ("round", warm, cold["cost_scaling"].total, published, "cost scaling from scratch (CS)"),
+                ("round, mean", mean, cold["cost_scaling"].total, None, "cost scaling from scratch (CS)"),
                 ("solve alone, mean", float(times[:, 1].mean()), cold["cost_scaling"].seconds["solve"], None, "cost scaling alone"),
                 ("solve alone", float(np.median(times[:, 1])), cold["cost_scaling"].seconds["solve"], None, "cost scaling alone"),
-                ("round", warm, cold[race].total, None, f"Firmament's race from nothing, won by {race}"),
-                ("round", warm, cold["network_simplex"].total, None, "network simplex from nothing"),
+                ("round", warm, cold[race].total, None, f"Firmament's race from scratch, won by {race}"),
+                ("round", warm, cold["network_simplex"].total, None, "network simplex from scratch"),
                 ("round", warm, scan, "ICS less at 10,000" if machines == MACHINES[1] else None, "random queue that looks at all machines"),
                 ("round", warm, draws, None, "random queue that draws until it finds room"),
             ]  # fmt: skip
@@ -205,7 +205,7 @@ def measure_latency(outcome: Outcome, quick: bool, seed: int, sizes: Ints | None
                     )
                 )
             for name, value in (
-                ("ICS", warm), ("cost scaling from nothing", cold["cost_scaling"].total),
+                ("ICS", warm), ("cost scaling from scratch", cold["cost_scaling"].total),
                 ("random queue, scan", scan), ("random queue, draws", draws),
             ):  # fmt: skip
                 lines.setdefault(name, []).append(value)
@@ -213,6 +213,6 @@ def measure_latency(outcome: Outcome, quick: bool, seed: int, sizes: Ints | None
         growth = {name: values[-1] / values[0] for name, values in lines.items()}
         outcome.rows.append(Row(
             NAME, f"{figure}: {title}, {TASKS[0]:,} to {TASKS[-1]:,} tasks", "growth of ICS", growth["ICS"], growth["random queue, scan"], None,
-            "ICS grows least", note=f"compared: random queue, scan; CS {growth['cost scaling from nothing']:.2f}", better="less",
+            "ICS grows least", note=f"compared: random queue, scan; CS {growth['cost scaling from scratch']:.2f}", better="less",
         ))  # fmt: skip
     return found

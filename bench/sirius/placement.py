@@ -81,6 +81,6 @@ def measure_placement(outcome: Outcome, seed: int) -> Found:
             outcome.rows.append(Row(
                 NAME, setting, "tasks that ran on a GPU", 100 * mine[0], 100 * theirs[0], unit="%", note=note, better="more",
             ))  # fmt: skip
-            told = "Sirius less" if other == "GPU machines only" else None
-            outcome.rows.append(Row(NAME, setting, "mean wait", mine[1], theirs[1], None, told, "s", note=note))
+            published = "Sirius less" if other == "GPU machines only" else None
+            outcome.rows.append(Row(NAME, setting, "mean wait", mine[1], theirs[1], None, published, "s", note=note))
     return found

@@ -38,22 +38,8 @@ TITLE = "Min-cost flow: rounds of change and cold solves against other solvers"
 def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep: Keep = forget) -> Outcome:
     """Measure all rows.
 
-    Parameters
-    ----------
-    quick : bool
-        Fewer rows on smaller networks, about a minute.
-    seed : int
-    say : callable
-        Called with each row when it is known.
-    data : Path, optional
-        Directory with ``flowlessly``, the folder ``test_graphs`` of https://github.com/ICGog/Flowlessly; without it, its rows
-        are left out.
-    keep : callable
-        Called once with a function that returns the rows so far.
-
-    Returns
-    -------
-    Outcome
+    ``quick`` takes fewer rows on smaller networks, about a minute.  ``data`` has ``flowlessly``, the folder ``test_graphs`` of
+    https://github.com/ICGog/Flowlessly; without it, its rows are left out.
     """
     findings = Findings(say)
     keep(findings.outcome)

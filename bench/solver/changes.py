@@ -40,7 +40,7 @@ def measure(findings: Findings, folder: Path) -> None:
                 theirs.setdefault(peer, []).append(measured.total)
     if ours:
         setting = f"flowlessly, {len(ours)} change files"
-        findings.times(setting, "records read to flow written", ours, theirs, None, "peers: solve from nothing")
+        findings.times(setting, "records read to flow written", ours, theirs, None, "peers: solve from scratch")
 
 
 def _round(graph: list[bytes], change: list[bytes]) -> tuple[FlowNetwork, int, float]:

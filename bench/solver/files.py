@@ -52,13 +52,13 @@ def _file(findings: Findings, setting: str, problem: FlowProblem, repeats: int) 
     turns = take_turns(problem, {"flowsched": flowsched_once}, peers.cold_peers(), repeats)
     ours = turns["flowsched"]
     if ours.answer is None:
-        findings.failed.append(f"{setting}: {ours.fault}")
+        findings.failed.append(f"{setting}: {ours.error}")
         return None
     findings.wrong += [f"{setting}: {line}" for line in differences(problem, "flowsched", turns)]
-    findings.notes += [f"{setting}: {name} gives no answer: {turn.fault}" for name, turn in turns.items() if turn.fault]
+    findings.notes += [f"{setting}: {name} gives no answer: {turn.error}" for name, turn in turns.items() if turn.error]
     size = f"{len(problem.supply):,} nodes, {len(problem.tail):,} arcs"
     findings.details.append(Row("solver", setting, "answer", ours.answer, note=size))
-    times = {name: min(turn.seconds) for name, turn in turns.items() if not turn.fault}
+    times = {name: min(turn.seconds) for name, turn in turns.items() if not turn.error}
     own = times.pop("flowsched")
     if not times:
         findings.figure(setting, "build included", own, "s", note="without a peer")

@@ -332,9 +332,9 @@ class Durable(Generic[E]):
     def _state_record(self, portable: bool = True) -> Body:
         """Return the record of the state in pieces: lines that every version reads, if `portable`, and a warm image."""
         extras = adapter_of(self.engine).extras
-        told = b"".join(lines(self.engine)) if portable else b""
-        front = encode([extras.form, describe(self.policy), len(told)])
-        return [b"S", front, b"\n", told, *pack(self.engine.state(), extras)]
+        exported = b"".join(lines(self.engine)) if portable else b""
+        front = encode([extras.form, describe(self.policy), len(exported)])
+        return [b"S", front, b"\n", exported, *pack(self.engine.state(), extras)]
 
     # -- from files ---------------------------------------------------------------------------------------------
 

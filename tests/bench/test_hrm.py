@@ -44,7 +44,7 @@ def test_without_recorded_inputs(tmp_path: Path, given: bool) -> None:
     outcome = run(tmp_path if given else None)
     settings = [row.setting for row in outcome.rows]
     assert settings[:4] == ["bursts", "streams", "rates", "lengths"]
-    assert "9 batch jobs beside it, 60 drawn micro-batches" in settings
+    assert "9 batch jobs next to it, 60 drawn micro-batches" in settings
     (absent,) = [note for note in outcome.notes if "https://" in note]
     assert "Azure/AzurePublicDataset" in absent and absent.startswith(f"no {tmp_path}" if given else "no --data")
 
@@ -55,7 +55,7 @@ def test_a_recorded_input_is_used(tmp_path: Path) -> None:
     lines = [f"2023-11-16 18:17:{10 + k:02}.9799600,{100 * (k + 1)},{k + 1}" for k in range(40)]
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "\n".join(lines) + "\n")
     outcome = run(tmp_path)
-    assert "9 batch jobs beside it, 4 micro-batches" in [row.setting for row in outcome.rows]
+    assert "9 batch jobs next to it, 4 micro-batches" in [row.setting for row in outcome.rows]
     assert not any("https://" in note for note in outcome.notes)
 
 
@@ -77,7 +77,7 @@ def test_interference_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row.metric for row in rows] == [*metrics, *(f"{name}, mean" for name in metrics)] * (len(rows) // 4)
     assert all(row.value and row.baseline and row.note.startswith("measured") for row in rows)
     monkeypatch.setattr(machines.os, "sched_getaffinity", lambda pid: {0})  # type: ignore[attr-defined]
-    monkeypatch.setattr(machines, "_beside", lambda code, cpus, count, stacked: 1.0)
+    monkeypatch.setattr(machines, "_contended", lambda code, cpus, count, stacked: 1.0)
     assert len(_INTERFERENCE(True, notes)) == 8 and "one core" in notes[-1]
 
 

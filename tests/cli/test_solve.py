@@ -17,6 +17,7 @@ from networks import SAMPLE
 
 from flowsched.cli.solve import solve
 from flowsched.cli.solvers import Measured
+from flowsched.exceptions import CostRangeError, TimeLimitError
 from flowsched.network.dimacs_stream import IncrementalSession
 
 
@@ -259,12 +260,33 @@ def test_compare_times_every_algorithm_and_checks_that_the_answers_are_equal(tmp
         assert re.search(rf"flowsched, {algorithm} +\d +\d+\.\d+ +\d+\.\d+\n", result.stdout), algorithm
     assert "median, ms" in result.stdout and "mean, ms" in result.stdout
     result = CliRunner().invoke(solve, ["--compare", str(bad), str(own), "-o", str(tmp_path / "out")])
-    assert (result.exit_code, result.output) == (1, "")
-    assert (tmp_path / "out").read_text().startswith(f"{bad}: line 1: expected p min")
+    assert (result.exit_code, result.output) == (2, "")
+    table = (tmp_path / "out").read_text()
+    assert table.startswith(f"{bad}: line 1: expected p min")
+    assert f"{own}: 4 nodes" in table, "the files after a malformed one are compared"
     monkeypatch.setattr("flowsched.cli.solve.installed", lambda: {"liar": lambda problem: Measured(cost=9)})
     result = CliRunner().invoke(solve, ["--compare", str(own)])
     assert result.exit_code == 1
     assert re.search("  WRONG: liar finds [0-9]+, flowsched, auto 10, which is certified\n", result.stdout)
+    result = CliRunner().invoke(solve, ["--compare", str(bad), str(own)])
+    assert result.exit_code == 1, "a different answer is worse than a malformed file"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(CostRangeError("too large"), 2), (TimeLimitError("too late"), 5)], ids=["range", "time"]
+)
+def test_compare_without_an_answer_is_no_success(run, monkeypatch, error, status):
+    """As in zstd #3480 and dl-benchmark #282: a benchmark that failed must not end with 0."""
+
+    def fails(problem, **options):
+        raise error
+
+    monkeypatch.setattr("flowsched.cli.solve.installed", dict)
+    monkeypatch.setattr("flowsched.cli.solve.flowsched_once", fails)
+    result = run(SAMPLE, "--compare")
+    assert result.exit_code == status
+    assert "4 nodes, 5 arcs, no answer\n" in result.stdout
+    assert result.stdout.count(str(error)) == len(ALGORITHMS)
 
 
 @pytest.mark.parametrize("arguments", [["--certify"], ["--incremental"], ["--algorithm", "repair"], None])

@@ -252,9 +252,9 @@ def frozen(cls: type[_T], attributes: dict[str, Any]) -> _T:
     Examples
     --------
     >>> from flowsched import RoundStats
-    >>> told = {"nodes": 3, "arcs": 2, "changes": 5, "solves": 1, "gap": 0.0, "cost": 7,
+    >>> values = {"nodes": 3, "arcs": 2, "changes": 5, "solves": 1, "gap": 0.0, "cost": 7,
     ...         "seconds_update": 0.1, "seconds_solve": 0.2, "seconds_read": 0.3}
-    >>> frozen(RoundStats, told) == RoundStats(**told)
+    >>> frozen(RoundStats, values) == RoundStats(**values)
     True
     """
     made = _new(cls)

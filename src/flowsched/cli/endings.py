@@ -65,12 +65,12 @@ class Command(click.Command):
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """See `click.Command.make_context`."""
-        with _told_apart():
+        with _distinguished():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """See `click.Command.invoke`."""
-        with _told_apart():
+        with _distinguished():
             return super().invoke(ctx)
 
 
@@ -82,7 +82,7 @@ class Group(Command, click.Group):
 
 
 @contextlib.contextmanager
-def _told_apart() -> Iterator[None]:
+def _distinguished() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError as error:

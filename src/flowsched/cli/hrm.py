@@ -144,8 +144,8 @@ def check(file: Path, name: str | None) -> None:
     _show(
         "unit cores MiB GPU-MiB length most",
         (
-            (unit.id, f"{unit.vcore:g}", f"{unit.mem:g}", f"{unit.gmem:g}", told["length"], told["most"])
-            for unit, told in read_config(file, name=name, units=True)["units"]
+            (unit.id, f"{unit.vcore:g}", f"{unit.mem:g}", f"{unit.gmem:g}", queue["length"], queue["most"])
+            for unit, queue in read_config(file, name=name, units=True)["units"]
         ),
     )
 
@@ -162,15 +162,15 @@ def submit(file: Path, config: Path, suffix: str, wait: bool) -> None:
         from flowsched.hrm.state import work
 
         known = {row.job_id for row in work.jobs(negotiator.store)}
-        for _, told in jobs:
-            if told["job"] in known:
-                raise DuplicateIdError(f"job {told['job']!r} is already there; --suffix gives the jobs other names")
-        for containers, told in jobs:
-            command = work.work(*(told.pop(key) for key in ("command", "environment", "directory")))
-            options = {key: told[key] for key in ("trigger", "name", "stages", "scheduler")}
-            negotiator.submit(told["job"], containers, work=command, **options)
+        for _, job in jobs:
+            if job["job"] in known:
+                raise DuplicateIdError(f"job {job['job']!r} is already there; --suffix gives the jobs other names")
+        for containers, job in jobs:
+            command = work.work(*(job.pop(key) for key in ("command", "environment", "directory")))
+            options = {key: job[key] for key in ("trigger", "name", "stages", "scheduler")}
+            negotiator.submit(job["job"], containers, work=command, **options)
         click.echo(f"{sum(len(containers) for containers, _ in jobs)} tasks of {len(jobs)} jobs submitted")
-        mine = {told["job"] for _, told in jobs}
+        mine = {job["job"] for _, job in jobs}
         while wait:
             rows = [row for row in work.jobs(negotiator.store) if row.job_id in mine]
             if not any(row.open + row.held for row in rows):

@@ -150,8 +150,8 @@ def _table(differences: list[Difference]) -> Table:
     for one in differences[:_SHOWN]:
         then, now = asdict(one.then), asdict(one.now)
         shown = [name for name in one.what if name in ("preempted", "migrated", "placed", "waiting", "cost")]
-        told = [", ".join(f"{side[name]:,} {name}" for name in shown) for side in (then, now)]
-        grid.add_row(f"{one.round:,}", f"{one.offset:,}", Text(", ".join(one.what)), *map(Text, told))
+        texts = [", ".join(f"{side[name]:,} {name}" for name in shown) for side in (then, now)]
+        grid.add_row(f"{one.round:,}", f"{one.offset:,}", Text(", ".join(one.what)), *map(Text, texts))
     return grid
 
 
@@ -201,7 +201,7 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
       74, 130, 141  as `flowsched --help` says
     """
     given = [policy_named(name) for name in policies]
-    with _told("export"):
+    with _reported("export"):
         with reading(file) as stream:
             kept = _of(read_header(stream, str(file)), file).restore(file, policies=given)
         if output is not None:
@@ -229,7 +229,7 @@ def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
       74, 130, 141  as `flowsched --help` says
     """
     given = [policy_named(name) for name in policies]
-    with _told("import"):
+    with _reported("import"):
         with opened(file) as stream:
             kind = _of(begun(stream, str(file)), file)
         kept = kind.import_state(file, policies=given)
@@ -245,7 +245,7 @@ def _of(header: Header, path: Path) -> type[Scheduler] | type[FineGrained]:
 
 
 @contextmanager
-def _told(command: str) -> Iterator[None]:
+def _reported(command: str) -> Iterator[None]:
     """Report an error within in one line."""
     try:
         yield

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from flowsched.boundary.files import replace
-from flowsched.cli.endings import Command, check_files, shortened
+from flowsched.cli.endings import BadInput, Command, check_files, shortened
 from flowsched.cli.solvers import ALGORITHMS, Solve, differences, flowsched_once, installed, take_turns
 from flowsched.exceptions import (
     CostRangeError,
@@ -37,6 +37,7 @@ _TURNS = 5
 """Turns of each solver under --compare."""
 
 MALFORMED, INFEASIBLE, UNBOUNDED, TIME_LIMIT = 1, 3, 4, 5  # 2 is click's, for a wrong command line
+DIFFERENT = 1  # --compare: answers differ; a malformed file, or one with numbers too large, is `BadInput` there
 _EXIT_CODES: dict[type[Exception], int] = {
     DimacsError: MALFORMED,
     InputError: MALFORMED,
@@ -106,10 +107,10 @@ def solve(
     \b
     Exit status:
       0    an optimum was found (in every round); with --compare, the answers are equal
-      1    the file is malformed, or its numbers are too large for exact arithmetic; answers differ
-      2    the command line is wrong
-      3    no flow meets the supplies within the bounds
-      4    the cost has no minimum
+      1    the file is malformed, or its numbers are too large for exact arithmetic; with --compare, answers differ
+      2    the command line is wrong; with --compare, a file is malformed, or its numbers are too large
+      3    no flow meets the supplies within the bounds (an answer under --compare)
+      4    the cost has no minimum (an answer under --compare)
       5    the time limit passed
       74   the system refuses: a full disk, a closed stream, no memory
       130  interrupted
@@ -131,13 +132,14 @@ def solve(
     inputs = [Path(str(each.name)) for each in files if each is not sys.stdin.buffer]
     check_files({"--output": to}, {f"FILE {i + 1}" if i else "FILE": path for i, path in enumerate(inputs)})
     if compare:
-        texts, bad = zip(*(_compared(each, limit, time_limit) for each in files), strict=True)
+        texts, statuses = zip(*(_compared(each, limit, time_limit) for each in files), strict=True)
         if to is None:
             sys.stdout.write("\n".join(texts))
         else:
             replace(to, "\n".join(texts))
-        if any(bad):
-            sys.exit(MALFORMED)
+        for status in (DIFFERENT, BadInput.exit_code, TIME_LIMIT):
+            if status in statuses:
+                sys.exit(status)
         return
     try:
         if not incremental:
@@ -164,29 +166,34 @@ def _solve_file(file: BinaryIO, limit: int, algorithm: Algorithm, time_limit: fl
     return _solution(problem, result, certified)
 
 
-def _compared(file: BinaryIO, limit: int, time_limit: float | None) -> tuple[str, bool]:
-    """Return the table of a file, and True if it is malformed or answers differ."""
+def _compared(file: BinaryIO, limit: int, time_limit: float | None) -> tuple[str, int]:
+    """Return the table of a file and its exit status."""
     try:
         problem = read_dimacs(file, limit=limit)
     except DimacsError as error:
-        return f"{file.name}: {shortened(str(error))}\n", True
+        return f"{file.name}: {shortened(str(error))}\n", BadInput.exit_code
     ours: dict[str, Solve] = {
         f"flowsched, {each}": partial(flowsched_once, algorithm=each, time_limit=time_limit) for each in ALGORITHMS
     }
     first = next(iter(ours))
     turns = take_turns(problem, ours, installed(), _TURNS)
+    answer = turns[first].answer
     lines = [
-        f"{file.name}: {len(problem.supply):,} nodes, {len(problem.tail):,} arcs, answer {turns[first].answer}",
+        f"{file.name}: {len(problem.supply):,} nodes, {len(problem.tail):,} arcs, "
+        + ("no answer" if answer is None else f"answer {answer}"),
         f"  {'solver':28} {'turns':>5} {'median, ms':>12} {'mean, ms':>12}",
     ]
     for name, turn in turns.items():
-        if turn.fault:
-            lines.append(f"  {name:28} {shortened(turn.fault)}")
+        if turn.error:
+            lines.append(f"  {name:28} {shortened(str(turn.error))}")
         else:
             median, mean = 1e3 * statistics.median(turn.seconds), 1e3 * statistics.fmean(turn.seconds)
             lines.append(f"  {name:28} {len(turn.seconds):5} {median:12.3f} {mean:12.3f}")
     wrong = differences(problem, first, turns)
-    return "\n".join([*lines, *(f"  WRONG: {line}" for line in wrong)]) + "\n", bool(wrong)
+    status = DIFFERENT if wrong else 0
+    if not wrong and answer is None:
+        status = TIME_LIMIT if isinstance(turns[first].error, TimeLimitError) else BadInput.exit_code
+    return "\n".join([*lines, *(f"  WRONG: {line}" for line in wrong)]) + "\n", status
 
 
 def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:

@@ -59,11 +59,11 @@ class Measured:
 
 @dataclass
 class Turns:
-    """Answer and seconds of a solver's turns; or the fault that kept it from an answer."""
+    """Answer and seconds of a solver's turns; or the error that ended them."""
 
     answer: Answer | None = None
     seconds: list[float] = field(default_factory=list)
-    fault: str = ""
+    error: Exception | None = None
 
 
 def installed() -> dict[str, Solve]:
@@ -166,7 +166,7 @@ def take_turns(
     for _ in range(repeats):
         for name, turn in turns.items():
             best = min((min(other.seconds) for other in turns.values() if other.seconds), default=np.inf)
-            if turn.fault or (turn.seconds and min(turn.seconds) > max(_SLOW * best, _SHORT)):
+            if turn.error or (turn.seconds and min(turn.seconds) > max(_SLOW * best, _SHORT)):
                 continue
             if name in ours:
                 _turn(turn, ours[name], problem, 0)
@@ -187,7 +187,7 @@ def _turn(turn: Turns, solve: Solve, problem: FlowProblem, fixed: int) -> None:
     except UnboundedError:
         answer, seconds = "unbounded", thread_time() - begin
     except (FlowschedError, RuntimeError, ValueError, OverflowError) as error:
-        turn.fault = str(error)
+        turn.error = error
         return
     turn.answer = answer
     turn.seconds.append(seconds)

@@ -26,7 +26,7 @@ from flowsched.cluster.records import Group, TaskClass, TaskRecord
 from flowsched.exceptions import InputError
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
-from flowsched.fgm.export import learn, told
+from flowsched.fgm.export import learn, rule_lines
 from flowsched.fgm.observer import Observer
 from flowsched.fgm.persistence import EXTRAS, audit
 from flowsched.fgm.protocols import Adoptable, FlowEngine, Plans, PlansEngine
@@ -308,7 +308,7 @@ class StageAdapter:
 
     def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
         """Yield the learnt data as lines; see `flowsched.fgm.export`."""
-        return told(self._engine.rule, classes)
+        return rule_lines(self._engine.rule, classes)
 
     def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
         """Give the fit rule of a rebuilt cluster the knowledge of lines."""

@@ -52,7 +52,7 @@ _AMOUNT = 1 << 62
 # -- export ---------------------------------------------------------------------------------------------------------
 
 
-def told(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
+def rule_lines(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
     """Yield the lines of a rule; `classes` has the numbers of classes in them by their indices."""
     rule.grow()
     forecast, learner = rule.forecast, rule.learner
@@ -273,8 +273,8 @@ class _Reading:
                 if used.shape != (self._width,) or (used < 0).any() or np.isinf(used).any():
                     raise InputError(f"{what}: usage: {self._width} numbers >= 0 expected, got {usage!r}")
                 squeezed = min(number(f"{what}: compression", compression, 0), 1.0)
-                told = None if progress is None else number(f"{what}: progress", progress, 0)
-                trace.add(_finite(f"{what}: age", age), used, squeezed, told)
+                fraction = None if progress is None else number(f"{what}: progress", progress, 0)
+                trace.add(_finite(f"{what}: age", age), used, squeezed, fraction)
 
 
 def _finite(what: str, value: Any) -> float:

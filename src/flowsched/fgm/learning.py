@@ -176,12 +176,12 @@ class TaskTrace:
         columns = np.column_stack([self.usage, self.compression])
         # The clock of the samples may differ a little from that of the events.
         times = np.clip(self.times, 0, duration)
-        told = np.array([math.nan if p is None else p for p in self.progress])
-        if np.isnan(told).any():
+        progress = np.array([math.nan if p is None else p for p in self.progress])
+        if np.isnan(progress).any():
             return by_progress(times, columns, duration, points), np.full(points, duration / points)
-        told = np.maximum.accumulate(told)
-        ends = np.interp(np.linspace(0, 1, points + 1), [0, *told, 1], [0, *times, duration])
-        return by_progress(told, columns, 1.0, points), np.diff(ends)
+        progress = np.maximum.accumulate(progress)
+        ends = np.interp(np.linspace(0, 1, points + 1), [0, *progress, 1], [0, *times, duration])
+        return by_progress(progress, columns, 1.0, points), np.diff(ends)
 
 
 class MachineWatch:

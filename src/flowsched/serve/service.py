@@ -105,9 +105,9 @@ class Service:
         self.last: Round | None = None
         self.failed: BaseException | None = None
         self.past: deque[Row] = deque(maxlen=300)
-        self._told = ToldRequests(None) if told is None else told
+        self._requests = ToldRequests(None) if told is None else told
         self._interval, self._round_limit = number("interval", interval, 0), round_limit
-        self.made = self._told.life * _LIFE
+        self.made = self._requests.life * _LIFE
         self.rounds = NewestRounds(self.made, kept)
         offset = time.time() - time.monotonic()
         self._clock: Callable[[], float] = lambda: offset + time.monotonic()
@@ -120,7 +120,7 @@ class Service:
         self._again = 0.0 if scheduler.recovery is None else scheduler.recovery.seconds
         """Seconds of rounds that a restart would have to make again."""
         self._pause = self._interval
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._worker = ThreadPoolExecutor(1, "flowsched-serve")
         self._copies = asyncio.Semaphore(1)
         self._owner: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class Service:
             if same is not None:
                 _check_same(digest, same.digest)
                 return {**await asyncio.shield(same.answer), "repeated": True}
-            known = self._told.find(key)
+            known = self._requests.find(key)
             if known is not None:
                 _check_same(digest, known.digest)
                 return {"events": known.size, "repeated": True}
@@ -167,7 +167,7 @@ class Service:
         if key is not None:
             self._under_way[key] = request
         self._inbox.append(request)
-        self._news.set()
+        self._changed.set()
         return await asyncio.shield(request.answer)
 
     async def ask(self, question: Callable[[], _T]) -> _T:
@@ -212,7 +212,7 @@ class Service:
     def stop(self) -> None:
         """Accept no more requests; accepted ones are answered, and the current round is finished."""
         self._closing = True
-        self._news.set()
+        self._changed.set()
 
     async def close(self) -> None:
         """Stop, wait for the end, and release the files for another service."""
@@ -220,7 +220,7 @@ class Service:
         if self._owner is not None:
             await self.wait()
         await asyncio.to_thread(self._worker.shutdown)
-        self._told.close()
+        self._requests.close()
         if self.scheduler.journal is not None:
             self.scheduler.journal.close()
 
@@ -233,7 +233,7 @@ class Service:
         loop, earliest, batch = asyncio.get_running_loop(), -inf, list[_Request]()
         try:
             while True:
-                self._news.clear()
+                self._changed.clear()
                 batch, self._inbox = self._inbox, []
                 if batch:
                     await loop.run_in_executor(self._worker, self._happen, batch, loop)
@@ -259,7 +259,7 @@ class Service:
     async def _sleep(self, wake: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(None if wake == inf else max(wake - self._clock(), 0.0)):
-                await self._news.wait()
+                await self._changed.wait()
 
     def _publish(self, report: bytes | None, seconds: float) -> None:
         second = self._second()
@@ -278,7 +278,7 @@ class Service:
                 answers.append((request, self._happen_one(request)))
             except RequestError as error:
                 answers.append((request, error))
-        self._told.sync()
+        self._requests.sync()
         if self.scheduler.journal is not None:
             self.scheduler.journal.log.sync()
         loop.call_soon_threadsafe(self._answer, answers)
@@ -287,14 +287,14 @@ class Service:
         scheduler, cluster = self.scheduler, self.scheduler.cluster
         events = request.events
         if request.key is not None and events:
-            self._told.note(request.key, request.digest, cluster.events, len(events))
+            self._requests.note(request.key, request.digest, cluster.events, len(events))
         try:
             ended = scheduler.apply(*events, atomic=True) if events else ()
         except FlowschedError as error:
             if isinstance(error, _AHEAD):
                 raise
             if request.key is not None:
-                self._told.refuse(request.key, cluster.events)
+                self._requests.refuse(request.key, cluster.events)
             raise _refused(error) from None
         self._note(events, ended)
         return {"events": len(events), "after": self.made, "ended": [run._asdict() for run in ended]}
