@@ -266,9 +266,12 @@ cdef class Residual:
     cdef int64_t check_cost(self, const int64_t[::1] cost, int64_t nodes) except -1
     cdef int64_t large(self, const int64_t[::1] arcs) except -1
     cdef int reserve_to_restore(self, int64_t arcs, int64_t nodes, int64_t halves) except -1
+    cdef int new_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1
     cdef int insert_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1
     cdef int64_t count_halves(self, const int64_t[::1] tail, const int64_t[::1] head) except -1
     cdef int64_t count_all_halves(self, const int64_t[::1] tail, const int64_t[::1] head, int32_t[::1] want) except -1
+    cdef int new_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
+                      const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1
     cdef int insert_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                          const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1
@@ -277,6 +280,7 @@ cdef class Residual:
     cdef int fetch_room(self, const int64_t *head, const int64_t *ids, Py_ssize_t k) noexcept nogil
     cdef int fetch_arcs(self, const int64_t *arcs, Py_ssize_t k) noexcept nogil
     cdef int delete_nodes(self, const int64_t[::1] nodes) except -1
+    cdef int set_numbers(self, int which, const int64_t[::1] ids, const int64_t[::1] values) except -1
     cdef int put_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply) except -1
     cdef int put_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity) except -1
     cdef int put_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1
@@ -286,6 +290,7 @@ cdef class Residual:
     cdef object living(self)
     cdef object chosen_arcs(self, ids)
     cdef object chosen_nodes(self, ids)
+    cdef int copy_flow(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1
     cdef object read_flow(self, ids)
     cdef object read_potential(self, const int64_t[::1] nodes)
     cdef object read_supply(self, const int64_t[::1] nodes)
@@ -296,9 +301,3 @@ cdef class Residual:
     cdef object weight(self)
     cdef object write(self)
     cdef object read(self, state)
-
-
-cdef int add_nodes(network, int64_t[::1] supply, int64_t[::1] ids) except -1
-cdef int add_arcs(network, int64_t[::1] tail, int64_t[::1] head, int64_t[::1] capacity, int64_t[::1] cost, int64_t[::1] ids) except -1
-cdef int set_numbers(network, int which, int64_t[::1] ids, int64_t[::1] values) except -1
-cdef int read_flows(network, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1

@@ -541,12 +541,15 @@ cdef class Residual:
 
     def add_nodes(self, const int64_t[::1] supply, /):
         out = _empty(supply.shape[0], np.int64)
+        self.new_nodes(supply, out)
+        return out
+
+    cdef int new_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
         self.acquire()
         try:
-            self.insert_nodes(supply, out)
+            return self.insert_nodes(supply, ids)
         finally:
             self.release()
-        return out
 
     cdef int insert_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
         """Add nodes; write their ids to `ids`."""
@@ -584,12 +587,16 @@ cdef class Residual:
                  const int64_t[::1] cost, const int64_t[::1] lower, /):
         """Check arrays of one length; `lower` may be of length 0 for all 0."""
         out = _empty(tail.shape[0], np.int64)
+        self.new_arcs(tail, head, capacity, cost, lower, out)
+        return out
+
+    cdef int new_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
+                      const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
         self.acquire()
         try:
-            self.insert_arcs(tail, head, capacity, cost, lower, out)
+            return self.insert_arcs(tail, head, capacity, cost, lower, ids)
         finally:
             self.release()
-        return out
 
     cdef int64_t count_halves(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
         """Count in `want`, by node, the half-arcs about to be added; return the arena room that their blocks may take."""
@@ -834,12 +841,18 @@ cdef class Residual:
             self.live_nodes -= 1
         return 0
 
-    def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply, /):
+    cdef int set_numbers(self, int which, const int64_t[::1] ids, const int64_t[::1] values) except -1:
+        """Set the supplies of nodes, or the capacities or costs of arcs."""
         self.acquire()
         try:
-            self.put_supply(nodes, supply)
+            if which == SET_SUPPLY:
+                return self.put_supply(ids, values)
+            return self.put_capacity(ids, values) if which == SET_CAPACITY else self.put_cost(ids, values)
         finally:
             self.release()
+
+    def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply, /):
+        self.set_numbers(SET_SUPPLY, nodes, supply)
 
     cdef int put_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply) except -1:
         cdef Py_ssize_t i
@@ -858,11 +871,7 @@ cdef class Residual:
         return 0
 
     def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity, /):
-        self.acquire()
-        try:
-            self.put_capacity(arcs, capacity)
-        finally:
-            self.release()
+        self.set_numbers(SET_CAPACITY, arcs, capacity)
 
     cdef int put_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity) except -1:
         cdef Py_ssize_t i, k = arcs.shape[0]
@@ -914,11 +923,7 @@ cdef class Residual:
             self.release()
 
     def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost, /):
-        self.acquire()
-        try:
-            self.put_cost(arcs, cost)
-        finally:
-            self.release()
+        self.set_numbers(SET_COST, arcs, cost)
 
     cdef int put_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1:
         cdef Py_ssize_t i, k = arcs.shape[0]
@@ -1014,6 +1019,19 @@ cdef class Residual:
             return self.read_flow(ids)
         finally:
             self.release()
+
+    cdef int copy_flow(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
+        """Read the flow on arcs in the last solution."""
+        cdef Py_ssize_t i
+        self.acquire()
+        try:
+            for i in range(k):
+                if not (0 <= arcs[i] < self.m and self.position[2 * arcs[i]] >= 0):
+                    raise IndexError("no such arc")
+                flow[i] = self.last_flow(<int32_t> arcs[i])
+        finally:
+            self.release()
+        return 0
 
     cdef object read_flow(self, ids):
         cdef const int64_t[::1] arcs = self.chosen_arcs(ids)
@@ -1346,58 +1364,6 @@ cdef class Residual:
             self.node_entry[v], self.journal_node[i], self.journal_potential[i] = i, v, raised[i]
         self.cost_bound, self.lower, self.mark, self.n, self.m = bound, np.array(lower), np.zeros(n, np.int32), n, m
         return None
-
-
-# == for other compiled modules, see `residual.pxd` ============================================================
-
-
-cdef int add_nodes(network, int64_t[::1] supply, int64_t[::1] ids) except -1:
-    """Add nodes of these supplies; fill `ids`."""
-    cdef Residual core = <Residual?> network
-    core.acquire()
-    try:
-        return core.insert_nodes(supply, ids)
-    finally:
-        core.release()
-
-
-cdef int add_arcs(network, int64_t[::1] tail, int64_t[::1] head, int64_t[::1] capacity, int64_t[::1] cost, int64_t[::1] ids) except -1:
-    """Add arcs without lower bounds; fill `ids`."""
-    cdef Residual core = <Residual?> network
-    core.acquire()
-    try:
-        return core.insert_arcs(tail, head, capacity, cost, core.none64, ids)
-    finally:
-        core.release()
-
-
-cdef int set_numbers(network, int which, int64_t[::1] ids, int64_t[::1] values) except -1:
-    """Set the supplies of nodes, or the capacities or costs of arcs."""
-    cdef Residual core = <Residual?> network
-    core.acquire()
-    try:
-        if which == SET_SUPPLY:
-            return core.put_supply(ids, values)
-        if which == SET_CAPACITY:
-            return core.put_capacity(ids, values)
-        return core.put_cost(ids, values)
-    finally:
-        core.release()
-
-
-cdef int read_flows(network, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
-    """Read the flow on arcs in the last solution."""
-    cdef Residual core = <Residual?> network
-    cdef Py_ssize_t i
-    core.acquire()
-    try:
-        for i in range(k):
-            if not (0 <= arcs[i] < core.m and core.position[2 * arcs[i]] >= 0):
-                raise IndexError("no such arc")
-            flow[i] = core.last_flow(<int32_t> arcs[i]) if core.solved else 0
-    finally:
-        core.release()
-    return 0
 
 
 cdef object too_much(const int64_t[::1] supply, const int64_t[::1] lower):

@@ -13,7 +13,7 @@ Where the network has a slack (network/slack.py), changes are made on that, by a
 
 from libc.string cimport memcpy
 
-from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST, add_arcs, add_nodes, read_flows, set_numbers
+from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST, Residual
 from flowsched._faults cimport _empty
 
 import numpy as np
@@ -88,7 +88,7 @@ cdef class NetworkEdits:
         self.ready(2 * k)
         self.put(0, k, 0)
         if type(target) is Network:
-            add_nodes(target, self.part(0, k), self.part(1, k))
+            (<Residual> target).new_nodes(self.part(0, k), self.part(1, k))
             found = self.ids(1, k)
         else:
             found = target.add_nodes(self.array(0, k)).tolist()
@@ -105,7 +105,7 @@ cdef class NetworkEdits:
         self.put(2, k, capacity)
         self.put(3, k, cost)
         if type(target) is Network:
-            add_arcs(target, self.part(0, k), self.part(1, k), self.part(2, k), self.part(3, k), self.part(4, k))
+            (<Residual> target).new_arcs(self.part(0, k), self.part(1, k), self.part(2, k), self.part(3, k), (<Residual> target).none64, self.part(4, k))
             found = self.ids(4, k)
         else:
             found = target.add_arcs(self.array(0, k), self.array(1, k), self.array(2, k), self.array(3, k), _NO_BOUNDS).tolist()
@@ -172,7 +172,7 @@ cdef class NetworkEdits:
         if not k:
             return 0
         if type(target) is Network:
-            set_numbers(target, what, self.part(0, k), self.part(1, k))
+            (<Residual> target).set_numbers(what, self.part(0, k), self.part(1, k))
         else:
             (target.set_supply, target.set_capacity, target.set_cost)[what](self.array(0, k), self.array(1, k))
         self.count += k
@@ -181,7 +181,7 @@ cdef class NetworkEdits:
 
     cdef int flows(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
         """Read the flow on arcs in the last solution."""
-        return read_flows(self._network._core, arcs, k, flow)
+        return (<Residual?> self._network._core).copy_flow(arcs, k, flow)
 
     cdef int send_all(self, int what, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
         """Send capacities or costs of arcs, after those that wait."""
