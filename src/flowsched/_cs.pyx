@@ -54,7 +54,8 @@ Cost scaling
 ------------
 From scratch it is kernels/scaling.pyx: push-relabel on a compact copy of the network, from epsilon = the largest cost / 256, divided by 32 until the flow is optimal.  Flow and
 potentials are brought back with (I).  From the last solution it starts at the epsilon that the changes left.  By (I) that is 0, so it is `repair`, the last and exact phase of
-scaling, at the nodes that changes have activated.  After SCANS_RESHAPED scans for each arc the change counts as not local, and scaling starts from the largest cost.
+scaling, at the nodes that changes have activated.  After SCALING_SCANS scans for each arc, or, once a
+scaling has been timed, when repair is unlikely to end within the fraction WORTH of that time, the change is not local, and scaling starts from scratch.
 
 State after an exception
 ------------------------
@@ -63,7 +64,8 @@ State after an exception
      that moves flow or potentials (`reserve_journal`), so that a step is made whole or not at all.  A step that may break (I) (`start_anew`, `complete`) sets ``may_violate`` and
      makes room for its own undoing before it begins (`reserve_all`), and `optimise` has one way out of every failure, which restores (I).
      The result of a solve is laid out before the last solution is given up for the new one (`conclude`).
-(X)  One call at a time: every call takes ``busy``, and none waits for it.  A second thread, a signal handler, a finaliser or a callback that comes while a call
+(X)  One call at a time: every call but `arcs_compared` takes ``busy``, and none waits for it.  A second thread, a signal handler, a finaliser or a callback that
+comes while a call
      is under way gets ConcurrentUseError at once, and so does the child of a fork that was made meanwhile.
 (A)  Arrays given no longer belong to the caller: network/flow_network.py hands over copies, so the values checked are the values used.
 (U)  An unlimited arc never counts as full.  Its residual capacity starts from 2**62; if flow uses that up (``unlimited_full``) and the answer rests on it, or if an excess
@@ -93,7 +95,7 @@ node removed                            O(its degree)
 `search`                                O(m + n log(n C)), with a radix heap; it scans the adjacency of settled nodes only
 `repair`                                at most D augmentations, as each sends at least one unit: O(D (m + n log(n C))), pseudo-polynomial
 `mark_reachable`, `conclude`                     O(n + m) for a cut; a pass over the journals for a result
-simplex, scaling                        O(n + m) to load and to bring back, besides their own steps
+simplex, scaling                        O(n + m) to load and to bring back, besides their own steps (see their heads)
 
 References
 ----------
@@ -108,7 +110,8 @@ The Sirius paper (incremental cost scaling, ICS): `repair` from the last solutio
 
 Where to read on: kernels/residual.pyx has arrays, mutations and journals, kernels/search.pyx the shortest paths and the hub, kernels/auto.pyx the choice between
 algorithms.  `Network` extends them in this order.  network/flow_network.py calls its methods: mutations -> `restore_optimality` -> `shift_potential`, `push`;
-`solve` -> `attempt` -> `run` -> `cancel_unsaturable`, `pace`, `repair` -> `walk`, `search`; `simplex_answer`, `scaling_answer` -> `take_over`.  Nothing here depends on
+`solve` -> `optimise` -> `attempt` -> `run` -> `cancel_unsaturable`, `pace`, `repair` -> `walk`, `search`; `simplex_answer`, `scaling_answer` -> `take_over`.
+Nothing here depends on
 clusters.  Python objects are touched only to grow arrays, to check for signals and to hand out results.
 """
 
@@ -313,7 +316,7 @@ cdef class Network(Auto):
                     tip = v
                     self.mark[tip] = self.stamp
             else:
-                if best == FAR and depth:       # no residual arc leaves the tip: raise its price beyond use
+                if best == FAR and depth:       # no residual arc leaves the tip: lower its potential by more than any cost, so that no path enters it again
                     best = self.cost_bound + 1
                 if best > most and best < FAR:
                     if not -POT_MAX < p - (best + eps) * sign < POT_MAX:

@@ -255,6 +255,17 @@ def test_bounds_out_of_order_are_declined():
         assert solved(wrong, "any")[0] == simplex.RANGE
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_the_order_of_arcs_does_not_decide_on_the_range(last):
+    """Capacities of 2**61 in all are no lower bounds: those alone must stay below 2**60."""
+    tail, head = np.zeros(9, np.int64), np.ones(9, np.int64)
+    capacity, cost, lower = np.full(9, 2**58), np.arange(1, 10), np.zeros(9, np.int64)
+    lower[-1 if last else 0] = 1
+    status, flow, _, _ = solved(FlowProblem(tail, head, capacity, cost, np.array([5, -5]), lower), "shortest_paths")
+    assert status == simplex.OK
+    assert simplex.total_cost(cost, flow) == (9 + 4 if last else 5)
+
+
 @given(problem=any_problems())
 @settings(max_examples=effort(50, 300))
 def test_ids_are_narrowed(problem):

@@ -17,7 +17,8 @@ The rule
 6. Where nodes or arcs come and go, distances to the hub replace potentials that make repair slow (`centring_pays`).
 
 Measurements behind the constants: docs/explanation/kernel.md, "The choice of the algorithm" and "Tried and rejected"; `python -m bench solver` repeats them.
-Another rule replaces this file: the kernel asks the methods above `repaired`, and reports what solves have taken to those below.
+Another rule replaces this file.  The kernel asks the choices and the estimates (`cold`, `expected`, `is_promising`), and reports times to the record: `learn`,
+`note_cold`, `probe_failed`.  ``cold(at)`` reads two entries, a time and the number of arcs of that solve.
 """
 
 from libc.stdint cimport int64_t, uint64_t

@@ -18,7 +18,7 @@ cdef extern from *:
     void fs_write_soon(const void *p) nogil          # a hint: p will be written soon
     const int64_t CINF "FS_CINF"                # an unlimited capacity
     const int64_t BIG "FS_BIG"                  # residual capacity from which a half-arc is never saturated: 2**31 smaller ones sum to less than 2**62
-    # Bound on (nodes + 1) * |cost| and on every |p|: below it no reduced cost, no path length and no step of a potential overflows.
+    # Bound on (nodes + 1) * |cost|, and on each |p| that a mutation or a relabel sets; a search may go to twice that.  So no reduced cost and no path length overflows.
     const int64_t POT_MAX "FS_POT_MAX"
 
 cdef enum:
@@ -85,15 +85,15 @@ cdef class Residual:
     """Residual network in flat arrays; ids are dense and reused after removal."""
 
     # -- by node id -----------------------------------------------------------------------------------------
-    cdef int64_t[::1] potential            # potential p
-    cdef int64_t[::1] excess               # excess e(v) = b(v) + inflow - outflow, after a solve all 0
-    cdef int64_t[::1] supply               # supply b(v)
+    cdef int64_t[::1] potential            # p
+    cdef int64_t[::1] excess               # e(v) = b(v) + inflow - outflow, after a solve all 0
+    cdef int64_t[::1] supply               # b(v)
     cdef Node[::1] node
     cdef int32_t[::1] mark                 # scratch: v is marked if mark[v] == stamp
     cdef int32_t[::1] active               # every node of non-zero excess is in active[:active_count], once; others may be
     cdef int32_t[::1] node_entry           # index in the journal of potentials, -1 if p(v) is that of the last solution
     cdef unsigned char[::1] is_active      # 1 if in `active`
-    # -- by half-arc code -----------------------------------------------------------------------------------
+    # -- by half-arc id -------------------------------------------------------------------------------------
     cdef int64_t[::1] residual             # residual capacity of the half-arc
     cdef int32_t[::1] position             # index of the half-arc: half[position[h]].id == h; position[2k] == -1: arc id k is free
     # -- by arc id ------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ cdef class Residual:
     cdef int32_t active_count
     cdef int32_t stamp
     cdef int64_t supply_sum
-    cdef int64_t volume                    # sum of |supply| and of lower bounds: bounds every excess
+    cdef int64_t volume                    # sum of |supply| and of lower bounds, below 2**60
     cdef int64_t cost_bound                # upper bound on every |cost|; recomputed when it seems too large
     cdef int64_t cost_high
     cdef uint64_t cost_low                 # sum of w(a) f(a), 128 bits

@@ -11,7 +11,7 @@ Ids are dense.  That of a removed node or arc is given again, the last removed f
 
 Journals
 --------
-``journal_arc`` and ``journal_node`` list the arcs and nodes whose flow or potential differs from the last solution, with their values there.  So a solution can be read while
+``journal_arc`` and ``journal_node`` list the arcs and nodes whose flow or potential has moved since the last solution, with their values there.  So a solution can be read while
 the present flow is another one, and the changes of a solve cost what has moved.  ``arc_entry`` and ``node_entry`` lead to the entries.
 
 Mutations
@@ -53,7 +53,7 @@ cdef enum:
 
 
 cdef inline int mirror(int state) noexcept nogil:
-    """The state of a half-arc whose mate is in `state`: see `Network.state`."""
+    """The state of a half-arc whose mate is in `state`: see `Residual.state`."""
     return state if state & 1 else state ^ 2
 
 
@@ -433,10 +433,10 @@ cdef class Residual:
 
     cdef int reserve_changes(self, int64_t more) except -1:
         """Make room for `more` entries in ``changes``."""
-        cdef int32_t[::1] news
+        cdef int32_t[::1] changes
         if self.based and self.change_count + more > self.changes.shape[0]:
-            news = grown(self.changes, max(self.change_count + more, 2 * self.change_count + 16))
-            self.changes = news
+            changes = grown(self.changes, max(self.change_count + more, 2 * self.change_count + 16))
+            self.changes = changes
         return 0
 
     cdef int log_change(self, int32_t what) except -1:
@@ -599,7 +599,7 @@ cdef class Residual:
             self.release()
 
     cdef int64_t count_halves(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
-        """Count in `want`, by node, the half-arcs about to be added; return the arena room that their blocks may take."""
+        """Count in ``coming``, by node, the half-arcs about to be added; return the arena room that their blocks may take."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int64_t room = 0
         for i in range(k):
@@ -1116,7 +1116,7 @@ cdef class Residual:
         cdef int64_t[::1] cost = _zeros(self.m, np.int64), flow = _zeros(self.m, np.int64), capacity = _zeros(self.m, np.int64)
         cdef int32_t v, i, a
         for v in range(self.n):
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[3]):     # no pass if the id is free: d[3] < 0
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].region[3]):     # no pass if the id is free: region[3] < 0
                 if self.half[i].id & 1 == 0:
                     a = self.half[i].id >> 1
                     tail[a], head[a], cost[a], flow[a] = v, self.half[i].head, self.half[i].cost, self.flow_of(a)

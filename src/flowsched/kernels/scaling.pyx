@@ -24,16 +24,17 @@ without one is *relabelled*: its potential falls until its best half-arc has rc 
 
 look-ahead      before flow is pushed to a node without a deficit, the node must have an admissible half-arc, too, or it is relabelled first:
                 flow is not pushed to where it would come back from.
-`update`        lowers every potential by epsilon times the distance to the nearest node with a deficit, in units of epsilon: at the start, and after one and a half times
+`global_update` lowers every potential by epsilon times the distance to the nearest node with a deficit, in units of epsilon: at the start, and after one and a half times
                 as many relabels as there are nodes.  An excess from which no node with a deficit can be reached proves the network infeasible; the nodes that
                 reach none are a cut, for all half-arcs out of them are full.
-`prove`         looks for potentials that prove the flow optimal, in whole costs, once epsilon is at most one unit of cost: most flows are optimal long before
+`refine_prices` looks for potentials that prove the flow optimal, in whole costs, once epsilon is at most one unit of cost: most flows are optimal long before
                 epsilon < 1/n.
 
 The end
 -------
-With 2**shift > n a 1-optimal flow is optimal: a cycle of residual half-arcs costs at least -n, so in whole costs at least 0.  So `prove` must then succeed.  It is a shortest-path
-search from all nodes at once that starts at the half-arcs of negative reduced cost.  Before, it stops after ``proof`` scans for each half-arc.
+With 2**shift > n a 1-optimal flow is optimal: a cycle of residual half-arcs costs at least -n, so in whole costs at least 0.  So `refine_prices` must then succeed.
+ It is a shortest-path
+search from all nodes at once that starts at the half-arcs of negative reduced cost.  Before, it stops after ``proof_scans`` scans for each half-arc.
 
 Capacities
 ----------
@@ -44,11 +45,14 @@ Otherwise a negative cycle of unlimited arcs is looked for first (`endless`); wi
 Range
 -----
 All capacities in the network together and all supplies are less than 2**61, so no excess overflows; costs are below 2**COST_BITS and potentials stay above
--2**60, which `update` and `relabel` check, so no reduced cost overflows.  Costs for which 2**shift would be too small are declined (RANGE).
+-2**60, which `global_update` and `relabel` check, so no reduced cost overflows.  Costs for which 2**shift would be too small are declined (RANGE).
 
-State after a stop: with a time limit, flow and potentials are copied before a phase (`keep`), and LATE gives the last that were whole.  An exception gives nothing.
+Complexity: O(log(n C)) phases, each O(n^2 m) in the worst case.
 
-Who calls whom: network/one_shot.py and _cs.pyx -> `solve` -> `Scaling.run` -> `survey`, `endless`, `fill`; `refine` -> `update`, `barren` -> `relabel`; `prove`.
+State after a stop: with a time limit, flow and potentials are copied before a phase (`save_flow`), and LATE gives the last that were whole.  An exception gives nothing.
+
+Who calls whom: network/one_shot.py and _cs.pyx -> `solve` -> `Scaling.run` -> `survey`, `endless`, `fill`; `refine` -> `global_update`, `has_no_admissible` ->
+`relabel`; `refine_prices`.
 References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990); A. V. Goldberg, An efficient implementation of a scaling
 minimum-cost flow algorithm (1997); U. Bünnagel, B. Korte, J. Vygen, Efficient implementation of the Goldberg-Tarjan minimum-cost flow algorithm (1998).
 """
@@ -74,7 +78,7 @@ cdef enum:
     FIRST_BITS = 8     # the first epsilon is about C / 2**FIRST_BITS: a coarser phase costs more than it saves
     STEP_BITS = 5      # from phase to phase epsilon is divided by 2**STEP_BITS
     SHIFT_MIN = 6      # fewer fractional bits of a unit of cost prove little
-    PROOF = 2          # scans of `prove` per half-arc
+    PROOF = 2          # scans of `refine_prices` per half-arc
     C_OK = 0
     C_INFEASIBLE = 1
     C_UNBOUNDED = 2
@@ -96,27 +100,27 @@ cdef class Scaling:
     cdef const int64_t[::1] before                     # the flow to start from, or of length 0
     cdef int32_t n, m
     # -- by node -------------------------------------------------------------------------------------------------
-    cdef int64_t[::1] potential    # scaled; whole costs after `prove`
+    cdef int64_t[::1] potential    # scaled; whole costs after `refine_prices`
     cdef int64_t[::1] excess       # excess
     cdef int32_t[::1] first        # half-arcs of v: first[v] .. first[v + 1]
-    cdef int32_t[::1] at           # the current half-arc: no half-arc before it is admissible
+    cdef int32_t[::1] current      # the current half-arc: no half-arc before it is admissible
     cdef int32_t[::1] ring         # queue: ring[front .. front + queued], circular
     cdef unsigned char[::1] listed # 1 if in the ring
-    cdef int32_t[::1] dist         # scratch of `update`: distance to the nearest node with a deficit
-    cdef int32_t[::1] after        # neighbours in a bucket of `update`; after[v] == v once v is settled
+    cdef int32_t[::1] dist         # scratch of `global_update`: distance to the nearest node with a deficit
+    cdef int32_t[::1] after        # neighbours in a bucket of `global_update`; after[v] == v once v is settled
     cdef int32_t[::1] ahead
-    cdef int64_t[::1] whole        # scratch of `prove`: potentials in whole costs
+    cdef int64_t[::1] whole_cost_potential # scratch of `refine_prices`: potentials in whole costs
     # -- by half-arc ---------------------------------------------------------------------------------------------
     cdef int32_t[::1] to           # the node where it ends
     cdef int32_t[::1] mate         # mate[mate[h]] == h
-    cdef int64_t[::1] price        # cost, scaled
+    cdef int64_t[::1] scaled_cost  # cost, scaled
     cdef int64_t[::1] room         # residual capacity
     cdef int64_t[::1] both         # room[h] + room[mate[h]], which never changes
     # -- by arc ---------------------------------------------------------------------------------------------------
-    cdef int32_t[::1] place        # half-arc of the arc at its tail, -1 if its flow is fixed
+    cdef int32_t[::1] half_of      # half-arc of the arc at its tail, -1 if its flow is fixed
     # --------------------------------------------------------------------------------------------------------------
-    cdef int32_t[::1] bucket       # of `update`: the first node by distance, -1 without one
-    cdef int64_t[::1] kept_room, kept_pot              # residual capacities and potentials of the last whole flow, of length 0 without one
+    cdef int32_t[::1] bucket       # of `global_update`: the first node by distance, -1 without one
+    cdef int64_t[::1] saved_room, saved_potential      # residual capacities and potentials of the last whole flow, of length 0 without one
     cdef int32_t front, queued
     cdef int32_t halves
     cdef int32_t shift
@@ -124,10 +128,10 @@ cdef class Scaling:
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t volume, limited   # sum of |b|; of all limited capacities
     cdef bint has_endless          # an arc of negative cost is unlimited
-    cdef int64_t since, often      # relabels since the last `update`, and their limit
+    cdef int64_t relabels_since_update, relabels_until_update # relabels since the last `global_update`, and their limit
     cdef bint out_of_range         # a potential left its range
     cdef int64_t until_poll
-    cdef int64_t proof             # scans of `prove` per half-arc, before it must succeed
+    cdef int64_t proof_scans       # scans of `refine_prices` per half-arc, before it must succeed
     cdef double deadline
     cdef int32_t cycle_arc         # arc of the unlimited cycle
     cdef int32_t[::1] by           # of `endless`: arc by which a path comes to the node
@@ -141,15 +145,15 @@ cdef class Scaling:
         self.excess = _copy(supply)
         self.potential = _copy(potential) if potential.shape[0] else _zeros(n, np.int64)
         self.first = _zeros(n + 1, np.int32)
-        self.place = _empty(m, np.int32)
-        self.at, self.ring, self.dist = _empty(n, np.int32), _empty(n, np.int32), _empty(n, np.int32)
+        self.half_of = _empty(m, np.int32)
+        self.current, self.ring, self.dist = _empty(n, np.int32), _empty(n, np.int32), _empty(n, np.int32)
         self.after, self.ahead, self.listed = _empty(n, np.int32), _empty(n, np.int32), _zeros(n, np.uint8)
-        self.whole = _empty(n, np.int64)
+        self.whole_cost_potential = _empty(n, np.int64)
         self.bucket = _empty(4 * n + 64, np.int32)
         self.bucket[:] = -1
-        self.kept_room = self.kept_pot = _zeros(0, np.int64)
+        self.saved_room = self.saved_potential = _zeros(0, np.int64)
         self.by = _zeros(0, np.int32)
-        self.until_poll, self.proof, self.often = FS_FUEL, PROOF, n + n // 2 + 1
+        self.until_poll, self.proof_scans, self.relabels_until_update = FS_FUEL, PROOF, n + n // 2 + 1
 
     cdef int poll(self) except -1 nogil:
         self.until_poll = FS_FUEL
@@ -220,14 +224,14 @@ cdef class Scaling:
         self.first[self.n] = self.halves
         with gil:
             self.to, self.mate = _empty(self.halves, np.int32), _empty(self.halves, np.int32)
-            self.price, self.room, self.both = _empty(self.halves, np.int64), _empty(self.halves, np.int64), _empty(self.halves, np.int64)
+            self.scaled_cost, self.room, self.both = _empty(self.halves, np.int64), _empty(self.halves, np.int64), _empty(self.halves, np.int64)
         for a in range(self.m - 1, -1, -1):
             if a % CHUNK == 0 and self.poll() != C_OK:
                 return C_LATE
             u, v, cap = self.tail[a], self.head[a], self.capacity[a]
             if lowers:
                 lo = self.lower[a]
-            self.place[a] = -1
+            self.half_of[a] = -1
             if cap == lo or u == v:
                 continue
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
@@ -238,13 +242,13 @@ cdef class Scaling:
             self.first[u] -= 1
             self.first[v] -= 1
             h, k = self.first[u], self.first[v]
-            self.place[a] = h
+            self.half_of[a] = h
             if loaded:
                 flow = max(min(self.before[a] - lo, cap), 0)
                 self.excess[u] -= flow
                 self.excess[v] += flow
-            self.to[h], self.mate[h], self.price[h], self.room[h], self.both[h] = v, k, w, cap - flow, cap
-            self.to[k], self.mate[k], self.price[k], self.room[k], self.both[k] = u, h, -w, flow, cap
+            self.to[h], self.mate[h], self.scaled_cost[h], self.room[h], self.both[h] = v, k, w, cap - flow, cap
+            self.to[k], self.mate[k], self.scaled_cost[k], self.room[k], self.both[k] = u, h, -w, flow, cap
         for v in range(self.n):
             if not -far < self.potential[v] < far:
                 return C_RANGE
@@ -254,7 +258,7 @@ cdef class Scaling:
     cdef int endless(self) except -1 nogil:
         """Look for a negative cycle of unlimited arcs by the Bellman-Ford algorithm; C_UNBOUNDED with one that the arcs ``by`` lead back along."""
         cdef int32_t a, v, u, turn = 0
-        cdef int64_t[::1] dist = self.whole
+        cdef int64_t[::1] dist = self.whole_cost_potential
         cdef bint better = True
         with gil:
             self.by = _empty(self.n, np.int32)
@@ -317,12 +321,12 @@ cdef class Scaling:
         self.pushes += 1
         return 0
 
-    cdef int fill_admissible(self) except -1 nogil:
+    cdef int saturate_negative(self) except -1 nogil:
         """Saturate all half-arcs of negative reduced cost: the result is a 0-optimal pseudoflow, with excesses."""
         cdef int32_t h, v
         cdef int64_t p
         cdef const int32_t[::1] first = self.first, to = self.to
-        cdef const int64_t[::1] price = self.price, pot = self.potential
+        cdef const int64_t[::1] price = self.scaled_cost, pot = self.potential
         for v in range(self.n):
             p = pot[v]
             for h in range(first[v], first[v + 1]):
@@ -330,7 +334,7 @@ cdef class Scaling:
                     self.send(h, v, to[h], self.room[h])
         return 0
 
-    cdef int update(self, int bits) except -1 nogil:
+    cdef int global_update(self, int bits) except -1 nogil:
         """Lower potentials by eps = 2**bits times the distance to a node with a deficit (global update); a half-arc has length 0 if admissible, else rc / eps + 1, rounded down.
 
         The search ends when it has settled every excess; farther nodes fall as far as the last settled one.
@@ -339,11 +343,11 @@ cdef class Scaling:
         cdef int64_t left = 0, rc, p, length
         cdef int32_t highest = 0
         cdef const int32_t[::1] first = self.first, to = self.to
-        cdef const int64_t[::1] price = self.price, room = self.room, both = self.both, exc = self.excess
+        cdef const int64_t[::1] price = self.scaled_cost, room = self.room, both = self.both, exc = self.excess
         cdef int64_t[::1] pot = self.potential
         cdef int32_t[::1] dist = self.dist, bucket = self.bucket, after = self.after, ahead = self.ahead
         self.updates += 1
-        self.since = 0
+        self.relabels_since_update = 0
         for v in range(self.n):
             dist[v] = FAR
             if exc[v] > 0:
@@ -401,7 +405,7 @@ cdef class Scaling:
             pot[v] -= <int64_t>min(dist[v], settled) << bits
             if pot[v] <= -POT_MAX:
                 return C_RANGE
-            self.at[v] = first[v]
+            self.current[v] = first[v]
         return C_LATE if self.until_poll < 0 and self.poll() != C_OK else C_OK
 
     cdef bint reachable(self) except -1 nogil:
@@ -440,12 +444,12 @@ cdef class Scaling:
         return 0
 
     cdef int32_t relabel(self, int32_t v, int64_t eps) except? -1 nogil:
-        """Lower v's potential until its best half-arc has rc = -eps, and return that half-arc; -1 without any: then `update` comes next if v has an excess."""
+        """Lower v's potential until its best half-arc has rc = -eps, and return that half-arc; -1 without any: then `global_update` comes next if v has an excess."""
         cdef int32_t h, best_half = -1
         cdef int64_t best = NEVER, p = self.potential[v], rc
         for h in range(self.first[v], self.first[v + 1]):
             if self.room[h] > 0:
-                rc = self.price[h] + p - self.potential[self.to[h]]
+                rc = self.scaled_cost[h] + p - self.potential[self.to[h]]
                 if rc < best:
                     best, best_half = rc, h
         self.until_poll -= self.first[v + 1] - self.first[v]
@@ -453,23 +457,23 @@ cdef class Scaling:
         self.relabels += 1
         if best_half < 0:
             best = self.top_cost << self.shift
-        self.since += self.often if best_half < 0 < self.excess[v] else 1
-        self.at[v] = self.first[v]
+        self.relabels_since_update += self.relabels_until_update if best_half < 0 < self.excess[v] else 1
+        self.current[v] = self.first[v]
         if p - eps - best > -POT_MAX:
             self.potential[v] = p - eps - best
         else:
             self.out_of_range = True
         return best_half
 
-    cdef inline bint barren(self, int32_t v) except -1 nogil:
+    cdef inline bint has_no_admissible(self, int32_t v) except -1 nogil:
         """True if v has no admissible half-arc."""
         cdef int32_t h
         cdef int64_t p = self.potential[v]
-        for h in range(self.at[v], self.first[v + 1]):
-            if self.room[h] > 0 and self.price[h] + p - self.potential[self.to[h]] < 0:
-                self.at[v] = h
+        for h in range(self.current[v], self.first[v + 1]):
+            if self.room[h] > 0 and self.scaled_cost[h] + p - self.potential[self.to[h]] < 0:
+                self.current[v] = h
                 return False
-        self.at[v] = self.first[v + 1]
+        self.current[v] = self.first[v + 1]
         return True
 
     cdef int discharge(self, int32_t v, int64_t eps) except -1 nogil:
@@ -477,16 +481,16 @@ cdef class Scaling:
         cdef int32_t h, w
         cdef int64_t amount
         while self.excess[v] > 0:
-            if self.barren(v):
+            if self.has_no_admissible(v):
                 h = self.relabel(v, eps)
-                if h < 0 or self.since >= self.often:
+                if h < 0 or self.relabels_since_update >= self.relabels_until_update:
                     return C_OK
             else:
-                h = self.at[v]
+                h = self.current[v]
             w = self.to[h]
-            if self.excess[w] >= 0 and self.barren(w):
+            if self.excess[w] >= 0 and self.has_no_admissible(w):
                 self.relabel(w, eps)
-                if self.price[h] + self.potential[v] - self.potential[w] >= 0:
+                if self.scaled_cost[h] + self.potential[v] - self.potential[w] >= 0:
                     continue
             amount = min(self.excess[v], self.room[h])
             self.send(h, v, w, amount)
@@ -500,11 +504,11 @@ cdef class Scaling:
         cdef int status
         cdef int32_t v
         self.refines += 1
-        self.fill_admissible()
-        self.since = self.often
+        self.saturate_negative()
+        self.relabels_since_update = self.relabels_until_update
         while True:
-            if self.since >= self.often:
-                status = self.update(bits)
+            if self.relabels_since_update >= self.relabels_until_update:
+                status = self.global_update(bits)
                 if status != C_OK:
                     return status
                 self.list_active()
@@ -521,7 +525,7 @@ cdef class Scaling:
 
     # == the end ========================================================================================================
 
-    cdef bint even(self) except -1 nogil:
+    cdef bint is_feasible(self) except -1 nogil:
         """True if no node has an excess or a deficit."""
         cdef int32_t v
         for v in range(self.n):
@@ -529,11 +533,11 @@ cdef class Scaling:
                 return False
         return True
 
-    cdef int prove(self, int64_t budget) except -1 nogil:
+    cdef int refine_prices(self, int64_t budget) except -1 nogil:
         """Look for potentials in whole costs that prove the flow optimal, within `budget` scans; C_OK if they are found, C_RANGE if not, C_LATE."""
         cdef int32_t v, h, w, shift = self.shift
         cdef int64_t p, q
-        cdef int64_t[::1] whole = self.whole
+        cdef int64_t[::1] whole = self.whole_cost_potential
         self.proofs += 1
         self.front = self.queued = 0
         for v in range(self.n):
@@ -541,7 +545,7 @@ cdef class Scaling:
         for v in range(self.n):
             p = whole[v]
             for h in range(self.first[v], self.first[v + 1]):
-                if self.room[h] > 0 and (self.price[h] >> shift) + p - whole[self.to[h]] < 0:
+                if self.room[h] > 0 and (self.scaled_cost[h] >> shift) + p - whole[self.to[h]] < 0:
                     self.enqueue(v)
                     break
         while self.queued:
@@ -556,7 +560,7 @@ cdef class Scaling:
             p = whole[v]
             for h in range(self.first[v], self.first[v + 1]):
                 if self.room[h] > 0:
-                    w, q = self.to[h], (self.price[h] >> shift) + p
+                    w, q = self.to[h], (self.scaled_cost[h] >> shift) + p
                     if q < whole[w]:
                         whole[w] = q
                         self.enqueue(w)
@@ -564,12 +568,12 @@ cdef class Scaling:
             self.potential[v] = whole[v]
         return C_OK
 
-    cdef int keep(self) except -1 nogil:
+    cdef int save_flow(self) except -1 nogil:
         """Copy the flow, which is whole, and its potentials."""
         cdef int64_t[::1] room, pot
         with gil:
             room, pot = _copy(self.room), _copy(self.potential)
-        self.kept_room, self.kept_pot = room, pot
+        self.saved_room, self.saved_potential = room, pot
         return 0
 
     cdef int run(self, int64_t eps, int64_t stop) except -1 nogil:
@@ -587,16 +591,16 @@ cdef class Scaling:
         eps = (min(eps, self.top_cost) if eps > 0 else self.top_cost) << self.shift
         while bits < 62 and eps >> bits:
             bits += 1
-        even = self.even()
+        even = self.is_feasible()
         while True:
             if even:
                 if self.deadline >= 0:
-                    self.keep()
+                    self.save_flow()
                 if stop and eps >> self.shift < stop:
-                    return self.lay_down()
+                    return self.round_potentials()
                 if bits <= self.shift:
                     sure = bits == 0 and <int64_t> 1 << self.shift > self.n
-                    status = self.prove(NEVER if sure else self.proof * <int64_t>self.halves)
+                    status = self.refine_prices(NEVER if sure else self.proof_scans * <int64_t>self.halves)
                     if status != C_RANGE or bits == 0:
                         return status
             bits = max(bits - step, 0)
@@ -606,7 +610,7 @@ cdef class Scaling:
                 return status
             even, step = True, STEP_BITS
 
-    cdef int lay_down(self) except -1 nogil:
+    cdef int round_potentials(self) except -1 nogil:
         """Round the potentials down to whole costs."""
         cdef int32_t v
         for v in range(self.n):
@@ -622,20 +626,20 @@ cdef class Scaling:
         cdef int64_t[::1] flow = out
         for a in range(self.m):
             flow[a] = self.lower[a] if self.lower.shape[0] else 0
-            if self.place[a] >= 0:
-                flow[a] += self.room[self.mate[self.place[a]]]
+            if self.half_of[a] >= 0:
+                flow[a] += self.room[self.mate[self.half_of[a]]]
             elif self.tail[a] == self.head[a] and self.cost[a] < 0:
                 flow[a] = self.capacity[a]
         return out
 
-    cdef int64_t worst(self) except -1 nogil:
+    cdef int64_t least_epsilon(self) except -1 nogil:
         """Least epsilon for which flow and potentials, in whole costs, are epsilon-optimal."""
         cdef int32_t v, h
         cdef int64_t least = 0
         for v in range(self.n):
             for h in range(self.first[v], self.first[v + 1]):
                 if self.room[h] > 0:
-                    least = min(least, (self.price[h] >> self.shift) + self.potential[v] - self.potential[self.to[h]])
+                    least = min(least, (self.scaled_cost[h] >> self.shift) + self.potential[v] - self.potential[self.to[h]])
         return -least
 
     cdef object cycle(self):
@@ -650,8 +654,8 @@ cdef class Scaling:
         return np.array(arcs[::-1], np.int64)
 
     def set_budget(self, int64_t proof, /):
-        """Limit the scans of `prove` to `proof` per half-arc of the network, except for the last time."""
-        self.proof = proof
+        """Limit the scans of `refine_prices` to `proof_scans` per half-arc of the network, except for the last time."""
+        self.proof_scans = proof
 
     def solve(self, int64_t epsilon, int64_t stop, double time_limit, /):
         """See `solve` below."""
@@ -661,11 +665,11 @@ cdef class Scaling:
         with nogil:
             status = self.run(epsilon, stop)
         answer = proof = gap = None
-        if status == C_LATE and self.kept_room.shape[0]:
-            self.room, self.potential = self.kept_room, self.kept_pot
-            self.lay_down()
-        if status == C_OK or status == C_LATE and self.kept_room.shape[0]:
-            left = self.worst()
+        if status == C_LATE and self.saved_room.shape[0]:
+            self.room, self.potential = self.saved_room, self.saved_potential
+            self.round_potentials()
+        if status == C_OK or status == C_LATE and self.saved_room.shape[0]:
+            left = self.least_epsilon()
             answer, proof = self.flow(), self.potential.base
             gap = self.gap(answer) if status == C_LATE else 0
         elif status == C_INFEASIBLE:
@@ -701,7 +705,7 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     seconds, negative for none.  Flow and potentials to start from are taken to be `epsilon`-optimal (0: not known); wanted is a flow that is `stop`-optimal, 0 an optimum.
     ``stats["epsilon"]`` is the largest -rc that the answer leaves, 0 if it is optimal.  The answer is, by status,
 
-    OK            the flow by arc; `proof` holds the potentials, it is None otherwise
+    OK            the flow by arc; `proof_scans` holds the potentials, it is None otherwise
     INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
     RANGE         None: exact arithmetic could overflow

@@ -14,7 +14,7 @@ cdef enum:             # how a step of a solve ends
     LATE = 4
     INTERRUPTED = 5
     HANDOVER = 6       # the step's limit is reached, and the next algorithm goes on
-    SPENT = 7          # the solve's limit is reached
+    SPENT = 7          # the limit of scans is reached, or another algorithm is to solve the change
     AGAIN = 8          # a solve from scratch is likely to be faster: `solve_anew`
     PROBE = 9          # a repair from scratch may be faster: `probe` tries it
 
@@ -53,7 +53,7 @@ cdef class ShortestPaths(Residual):
 
     @cython.final
     cdef inline int spend(self, int counter, int64_t scans) except -1 nogil:
-        """Count scanned half-arcs; any status but OK ends the solve."""
+        """Count scanned half-arcs; LATE and INTERRUPTED end the solve, SPENT ends this step of it."""
         self.count[counter] += scans
         self.until_poll -= scans
         self.scans_left -= scans

@@ -132,12 +132,13 @@ cdef class ShortestPaths(Residual):
     # == the search ==============================================================================================
 
     cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil:
-        """Augment once along a shortest path on reduced costs from s to an end (or to `goal`, if it is >= 0).
+        """Augment once along a shortest path on reduced costs from s to an end; with a `goal` >= 0 only write the path to it to `order`.
 
         Side 0 is a Dijkstra search from s.  After ``budget`` scanned half-arcs, plus the number of the hub's, side 1 searches from all ends as well (never for a `goal`).
         F and B are radii within which all nodes of a side are settled.  With F + B = the path's length D, moving potentials by F - dist and B - dist keeps (I) and
         makes the path's reduced costs 0.  A label is worth keeping only below the best meeting value so far, and *only* this prunes: pruning with the other side's radius
         would leave nodes inside F or B unlabelled, and violate (I).
+        A `goal` beyond all nodes is never met: then the search settles all that s reaches, moves nothing, and ends with INFEASIBLE (see `centre`).
         With a `limit`, a path of that length or more is not taken: the potentials move as if it had that length.
         """
         cdef int64_t length = limit, d, rc, radius, other, scanned = 0, enough = self.budget

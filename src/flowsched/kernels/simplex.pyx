@@ -14,7 +14,7 @@ an arc in a direction is rc = cost in that direction + p(from) - p(to).  An arc 
 stored in it, in a *slot*: one at its capacity is stored swapped, its cost negated.  So a slot may enter the tree iff rc < 0.
 Each node's arc to its parent has ``up``, the residual capacity from the node to the parent, and ``down``, the residual capacity back.
 
-Invariants, at every step of `loop`:
+Invariants, at every step of `primal_simplex`:
 
 (T)  ``next`` is a preorder of the tree, circular over all nodes; the subtree of v is v .. ``last[v]`` in it; ``prev`` is its inverse.
 (S)  ``up > 0`` for every node: the tree is *strongly feasible*, from each node some flow can be sent to the root.  The leaving arc is the last blocking one of the
@@ -28,7 +28,7 @@ The first tree
 Shortest paths to the nodes with a deficit make an in-forest, which is strongly feasible; excesses are sent along it as far as there is residual capacity.
 The rest of an excess gets an artificial arc v -> root of cost -p(v), the rest of a deficit an artificial arc root -> w of cost p(w).  No potential moves, so
 shortest paths remain shortest, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly all reduced costs are
-right from the start.  Then `loop` pivots, and `raise_price` raises the price of all deficits, at first by a little, whenever few slots may enter, until no deficit is
+right from the start.  Then `primal_simplex` pivots, and `raise_penalty` raises the price of all deficits, at first by a little, whenever few slots may enter, until no deficit is
 left.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
 are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
@@ -46,8 +46,9 @@ reduced capacity, goes up the tree as far as there is residual capacity; the res
 pivots go on.  A change outside the bounds of the first solve (below) needs a new basis.
 
 After a change a slot has rc < 0 only if its cost is new or the potential of one of its ends has changed.  While the nodes whose potentials change are few, `inspect` scans
-their arcs, so all slots with rc < 0 are in ``suspect`` (`nearby`).  When there are none, `redeem` makes dual simplex steps, which send excesses and deficits along shortest
-paths: the potentials of the subtree below an artificial arc move just far enough for one slot of its cut to enter at rc = 0.  A scan that grows too large is left to `loop`.
+their arcs, so all slots with rc < 0 are in ``suspect`` (`nearby`).  When there are none, `dual_simplex` makes dual simplex steps, which send excesses and deficits along shortest
+paths: the potentials of the subtree below an artificial arc move just far enough for one slot of its cut to enter at rc = 0.  A scan that grows too large is left
+to `primal_simplex`.
 
 Capacities
 ----------
@@ -77,9 +78,12 @@ Entering arcs are found by block search (a block is about sqrt(m) slots): the be
 The number of pivots depends on the order of the slots: they are mixed, so that a block holds arcs of many sources.  Runs of `RUN` stay together: most
 of a run have one tail, whose potential is read once.  Slots are prefetched `AHEAD` of their pricing, as the pivots between two blocks hide their order from the machine.
 
-Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `survey`, `Simplex.run` -> `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
-`go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` ->
-`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`; network/one_shot.py -> `joined` -> `join`, `parted` -> `part`.
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `survey`, `Simplex.run` -> `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `load_tree`; `plant`;
+`go_on` -> `settle`, `primal_simplex` -> `renumber`, `pivot` -> `reroot`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `set_capacity`,
+`feed`; `renew` -> `nearby` ->
+`pivot`, `dual_simplex`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `make_reusable`; network/one_shot.py -> `joined` -> `join`,
+`parted` -> `part`.
+Complexity: a pivot is O(n), pricing O(m); the number of pivots is exponential in the worst case and about linear in practice.
 References: W. H. Cunningham, A network simplex method (1976): (S) and the choice of the leaving arc; P. Kovács, Minimum-cost flow algorithms: an experimental evaluation
 (2015): block search for the entering arc.
 """
@@ -187,7 +191,7 @@ cdef class Simplex(Basis):
     cdef int32_t[::1] name         # the caller's id of the node: `renumber` changes ours
     cdef int32_t[::1] ours         # name[ours[v]] == v, once a basis has been changed
     cdef int32_t[::1] first        # while loading: number of arcs out of the nodes before v; then scratch
-    cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it, 4: more than one does
+    cdef unsigned char[::1] ends_seen # 1: arcs leave the node, 2: arcs enter it, 4: more than one does
     # -- by slot -------------------------------------------------------------------------------------------------
     cdef int32_t[::1] place        # by arc, once a basis has been changed: its slot, or ~v in the tree below v, or NOWHERE
     cdef bint placed
@@ -196,12 +200,12 @@ cdef class Simplex(Basis):
     # -- the scan of the part that a change reaches (`nearby`) ------------------------------------------------------
     cdef int32_t[::1] around       # the caller's node u has the arcs around[at[u] : at[u + 1]]: those in the basis, without loops
     cdef int32_t[::1] at
-    cdef int32_t[::1] seen         # by node: equal to `look` in the subtree whose cut `gate` scans
+    cdef int32_t[::1] seen         # by node: equal to `look` in the subtree whose cut `dual_ratio_test` scans
     cdef int32_t look
-    cdef int32_t[::1] owing        # scratch of `redeem` and `drain`: nodes
+    cdef int32_t[::1] owing        # scratch of `dual_simplex` and `drain`: nodes
     cdef int32_t nowing
     cdef int64_t[::1] owed         # by node: flow to send up beyond that already on the arc; 0 except at the nodes of `drain`
-    cdef int32_t[::1] suspect      # slots: all with rc < 0 are in suspect[:nsuspect], unless `unsure`; in `loop` some of them
+    cdef int32_t[::1] suspect      # slots: all with rc < 0 are in suspect[:nsuspect], unless `unsure`; in `primal_simplex` some of them
     cdef int32_t nsuspect
     cdef bint unsure               # slots with rc < 0 may be anywhere
     cdef bint watch                # scan the arcs of nodes whose potential changes
@@ -216,24 +220,24 @@ cdef class Simplex(Basis):
     cdef int64_t negative          # upper bound on the capacities of all arcs of negative cost, unless one of them is unlimited
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t total             # the capacities of all arcs in the basis; total + volume < HUGE, unless wide is unlimited
-    cdef int64_t price, most       # amount added to the cost of deficits; amount that proves infeasibility
+    cdef int64_t penalty, penalty_max # amount added to the cost of deficits; amount that proves infeasibility
     cdef int64_t step              # next increase of the price
     cdef int64_t allowance         # work limit of this solve, in ns as `work` counts it; negative: none
     # -- time: seconds since `begun`, by time.monotonic --------------------------------------------------------------
     cdef double begun
     cdef double limit              # of this solve; negative: none
     cdef double looked             # time of the last check of the clock
-    cdef int64_t counted           # number of pivots until then,
-    cdef int64_t gone              # and in the solves before it that were stopped
+    cdef int64_t pivots_at_check   # number of pivots until then,
+    cdef int64_t pivots_before     # and in the solves before it that were stopped
     cdef double loading            # time of loading
     cdef double rescue             # time that the caller needs to complete its own flow; negative: it has none
     cdef bint whole                # (T), (S), (P) hold, and `load` is all flow outside the tree that is between bounds
-    cdef int32_t short             # upper bound on the number of nodes with a deficit
+    cdef int32_t deficits          # upper bound on the number of nodes with a deficit
     cdef bint yields               # a deficit is left and the caller is to complete its flow: that takes less time, and little has been done here
     # ------------------------------------------------------------------------------------------------------------
     cdef int32_t cycle_slot        # slot that closes the unlimited cycle
     cdef int64_t pivots_since_numbering # pivots since the nodes were numbered
-    cdef int64_t ordered           # potentials that had moved in this solve by then
+    cdef int64_t moved_at_numbering # potentials that had moved in this solve by then
     cdef int64_t pivots, degenerate, scanned, moved, sketched
     cdef int64_t unplaced          # part of the supplies that finds no residual capacity on the paths of the first tree
     cdef int32_t chained, joins    # number of pass-through nodes, and of their joins: see `join`
@@ -258,7 +262,7 @@ cdef class Simplex(Basis):
         self.next = _empty(n + 1, INT32)
         self.name = np.arange(n + 1, dtype=INT32)
         self.first = _zeros(n + 2, INT32)
-        self.kind = _zeros(n + 1, np.uint8)
+        self.ends_seen = _zeros(n + 1, np.uint8)
         self.slot = _empty(m + 3, SLOT)
         self.room = _empty(m + 3, INT64)
         self.dist = _empty(n, INT64)
@@ -279,7 +283,7 @@ cdef class Simplex(Basis):
     cdef int survey(self) except -1 nogil:
         """One pass over the arcs: ranges, degrees, flows that are fixed."""
         cdef int32_t a, u, v
-        cdef int64_t lo = 0, cap, w, limited = 0
+        cdef int64_t lo = 0, cap, w, bounds = 0, limited = 0
         cdef bint endless = False, lowers = self.lower.shape[0] > 0
         self.volume = 0
         for a in range(self.m):
@@ -287,9 +291,9 @@ cdef class Simplex(Basis):
             if lowers:
                 lo = self.lower[a]
                 if lo:
-                    if lo > VOLUME_MAX or limited > VOLUME_MAX:
+                    if lo > VOLUME_MAX or bounds > VOLUME_MAX:
                         return C_RANGE
-                    limited += lo
+                    bounds += lo
                     self.balance[u] -= lo
                     self.balance[v] += lo
             if cap < lo or lo < 0:
@@ -300,8 +304,8 @@ cdef class Simplex(Basis):
             self.top_cost = max(self.top_cost, w if w > 0 else -w)
             if cap == lo:
                 continue
-            self.kind[u] |= 1
-            self.kind[v] |= 2 | self.kind[v] << 1 & 4
+            self.ends_seen[u] |= 1
+            self.ends_seen[v] |= 2 | self.ends_seen[v] << 1 & 4
             self.first[u + 1] += 1
             self.slots += 1
             if cap >= CINF:
@@ -317,7 +321,7 @@ cdef class Simplex(Basis):
             self.volume += w if w > 0 else -w
             if self.volume > VOLUME_MAX:
                 return C_RANGE
-            self.chained += w == 0 and self.kind[u] == 3 and self.first[u + 1] == 1
+            self.chained += w == 0 and self.ends_seen[u] == 3 and self.first[u + 1] == 1
             self.first[u + 1] += self.first[u]
         if self.top_cost >= RISE_MAX // (self.n + 1):
             return C_RANGE
@@ -333,7 +337,7 @@ cdef class Simplex(Basis):
         """Shift the initial potentials to start from 0, or reset them if they differ by more than the length of any path."""
         cdef int32_t v
         cdef int64_t least = CINF, top = -CINF, far = 4 * (self.n + 1) * max(self.top_cost, 1)
-        self.most = 2 * far
+        self.penalty_max = 2 * far
         for v in range(self.n):
             least, top = min(least, self.potential[v]), max(top, self.potential[v])
         for v in range(self.n):
@@ -359,7 +363,7 @@ cdef class Simplex(Basis):
             if cap == lo:
                 continue
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
-            if not self.kept and ((self.kind[u] == 1 and cap >= self.balance[u] > 0) or (not self.kind[v] & 1 and cap >= -self.balance[v] > 0)):
+            if not self.kept and ((self.ends_seen[u] == 1 and cap >= self.balance[u] > 0) or (not self.ends_seen[v] & 1 and cap >= -self.balance[v] > 0)):
                 cap = self.wide
             rank = self.first[u]
             self.first[u] = rank + 1
@@ -564,7 +568,7 @@ cdef class Simplex(Basis):
             if status != C_OK:
                 return status
             self.rank()
-        return self.graft()
+        return self.load_tree()
 
     cdef int sketch(self) except -1:
         """Compute a flow and potentials by `Coarse`, and shortest paths again."""
@@ -595,15 +599,15 @@ cdef class Simplex(Basis):
             self.link[v].parent = root
             self.node[v].aim = -1
             self.dist[v] = CINF
-            self.kind[v] = 0
+            self.ends_seen[v] = 0
             if self.balance[v] < 0:
                 self.dist[v] = 0
-                self.kind[v] = 1        # the node is in the ring
+                self.ends_seen[v] = 1        # the node is in the ring
                 ring[back] = v
                 back += 1
         if not back and goal >= 0:
             self.dist[goal] = 0
-            self.kind[goal] = 1
+            self.ends_seen[goal] = 1
             ring[0], back = goal, 1
         queued = back
         if queued:
@@ -612,7 +616,7 @@ cdef class Simplex(Basis):
             v = ring[front]
             front = front + 1 if front < root else 0
             queued -= 1
-            self.kind[v] = 0
+            self.ends_seen[v] = 0
             d = self.dist[v]
             work -= at[v + 1] - at[v] + 1
             self.until_poll -= at[v + 1] - at[v] + 1
@@ -631,8 +635,8 @@ cdef class Simplex(Basis):
                     self.dist[u] = d + c
                     self.link[u].parent = v
                     self.node[u].aim = e
-                    if not self.kind[u]:
-                        self.kind[u] = 1
+                    if not self.ends_seen[u]:
+                        self.ends_seen[u] = 1
                         queued += 1
                         if queued > 1 and d + c <= self.dist[ring[front]]:
                             front = front - 1 if front else root
@@ -646,22 +650,22 @@ cdef class Simplex(Basis):
         self.step = self.step // 10 + 1
         return C_OK
 
-    cdef bint raise_price(self) except -1 nogil:
+    cdef bint raise_penalty(self) except -1 nogil:
         """Raise the price of all deficits; False if none is left, or no price will help."""
-        cdef int64_t step = min(self.step, self.most - self.price)
+        cdef int64_t step = min(self.step, self.penalty_max - self.penalty)
         self.step += self.step // 2 + 1
         self.charge(step)
-        return self.short > 0 and step > 0
+        return self.deficits > 0 and step > 0
 
     cdef int charge(self, int64_t step) except -1 nogil:
         """Add `step` to the price of all deficits."""
         cdef int32_t v = self.next[self.n], end
-        self.price += step
-        self.short = 0
+        self.penalty += step
+        self.deficits = 0
         while v != self.n:
             end = self.next[self.node[v].last]
             if self.node[v].code < 0 and self.slack[v].up < HUGE:
-                self.short += 1
+                self.deficits += 1
                 self.shift(v, v, step)
             v = end
         return 0
@@ -739,7 +743,7 @@ cdef class Simplex(Basis):
                 excess[self.link[v].parent] += most
         return 0
 
-    cdef int graft(self) except -1 nogil:
+    cdef int load_tree(self) except -1 nogil:
         """Send every excess up the tree, leaves first; a blocked rest is cut off at its node and hangs from the root."""
         cdef int32_t root = self.n, v, u, e, i
         cdef int64_t x, up, down
@@ -826,7 +830,7 @@ cdef class Simplex(Basis):
                 if status == C_OK:
                     self.load[e] = 0        # the arc now in this slot is at a bound; `flow_so_far` may come next
                 if status == C_CHEAP:
-                    self.raise_price()
+                    self.raise_penalty()
                 elif status == C_OK and self.until_poll <= 0:
                     status = self.poll()
                 if status != C_OK and status != C_CHEAP:
@@ -862,7 +866,7 @@ cdef class Simplex(Basis):
             self.slot[e].tail, self.slot[e].head = number[self.slot[e].tail], number[self.slot[e].head]
         self.potential, self.link, self.slack, self.node, self.name, self.anchor = pot, link, slack, node, name, number[self.anchor]
         self.pivots_since_numbering = 0
-        self.ordered = self.moved
+        self.moved_at_numbering = self.moved
         return self.find_nodes() if self.placed else 0
 
     cdef int poll(self) except -1 nogil:
@@ -888,22 +892,22 @@ cdef class Simplex(Basis):
         time for less than half as many pivots as there are nodes.
         """
         cdef double rise = RUSH * (now - self.looked) / self.limit if self.limit > 0 else 0
-        cdef int64_t enough = self.most // 8        # above the cost of any path
+        cdef int64_t enough = self.penalty_max // 8        # above the cost of any path
         cdef double end = max(self.rescue, 0)
-        if self.whole and not self.short:
+        if self.whole and not self.deficits:
             end = HANDING * self.loading
         elif self.whole:
-            end += (HANDING + COMPLETING + JAMMED * min(self.short, MANY) / MANY) * self.loading
+            end += (HANDING + COMPLETING + JAMMED * min(self.deficits, MANY) / MANY) * self.loading
             self.yields = self.rescue >= 0 and self.limit - end < 2 * self.loading
             if self.yields:
                 end = self.rescue
         if now >= self.limit - end:
             return C_LATE
-        if 2 * self.pivots * self.limit > (self.n - 2 * self.gone) * now:
-            rise = min(rise, PRESS * (self.pivots - self.counted) / self.n)
-        self.looked, self.counted = now, self.pivots
-        if self.whole and self.short and not self.load.shape[0] and self.price < enough:
-            self.charge(min(<int64_t>(<double>max(self.price, self.step) * (exp(rise) - 1)), enough))
+        if 2 * self.pivots * self.limit > (self.n - 2 * self.pivots_before) * now:
+            rise = min(rise, PRESS * (self.pivots - self.pivots_at_check) / self.n)
+        self.looked, self.pivots_at_check = now, self.pivots
+        if self.whole and self.deficits and not self.load.shape[0] and self.penalty < enough:
+            self.charge(min(<int64_t>(<double>max(self.penalty, self.step) * (exp(rise) - 1)), enough))
         return C_OK
 
     cdef bint overdue(self) except -1 nogil:
@@ -912,7 +916,7 @@ cdef class Simplex(Basis):
             fs_look()
             return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + (-self.rescue if self.rescue >= 0 else max(self.limit / 40, 0.005))
 
-    cdef int loop(self, int32_t block, int32_t limit) except -1 nogil:
+    cdef int primal_simplex(self, int32_t block, int32_t limit) except -1 nogil:
         """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`.
 
         At most `limit` slots are kept in ``suspect``.  They are priced again at every pivot, so the best of several blocks enters.
@@ -928,7 +932,7 @@ cdef class Simplex(Basis):
         cdef int status
         block = max(block * <int32_t>sqrt(<double>self.slots) // 4, 3) * 4
         while True:
-            if self.pivots_since_numbering >= self.n and self.n >= RENUMBER_MIN or self.moved - self.ordered >= STRAY * self.slots and self.n >= STRAY_MIN:
+            if self.pivots_since_numbering >= self.n and self.n >= RENUMBER_MIN or self.moved - self.moved_at_numbering >= STRAY * self.slots and self.n >= STRAY_MIN:
                 self.renumber()
                 pot = &self.potential[0]
             best = bar = kept = 0
@@ -968,14 +972,14 @@ cdef class Simplex(Basis):
                 self.until_poll -= stop - at
                 at = stop
                 if enter < 0 and rising and left <= enough:
-                    rising = self.raise_price()
+                    rising = self.raise_penalty()
                     if rising:
                         left = self.slots
             if enter < 0:
                 return C_OK
             status = self.pivot(enter, best, 0)
             if status == C_CHEAP:
-                self.raise_price()
+                self.raise_penalty()
             elif status != C_OK:
                 return status
             if self.until_poll <= 0:
@@ -1035,7 +1039,7 @@ cdef class Simplex(Basis):
             near, far = self.slot[e].tail, self.slot[e].head
             up, down, rc = room - load, load, -rc
         self.leave(out, e)
-        self.regraft(out, near, far, up, down, code)
+        self.reroot(out, near, far, up, down, code)
         self.shift(near, out, rc)
         return C_OK
 
@@ -1105,7 +1109,7 @@ cdef class Simplex(Basis):
         self.until_poll -= moved
         return self.inspect(begin, end, amount) if self.watch and amount else 0
 
-    cdef int regraft(self, int32_t out, int32_t near, int32_t far, int64_t up, int64_t down, int32_t code) except -1 nogil:
+    cdef int reroot(self, int32_t out, int32_t near, int32_t far, int64_t up, int64_t down, int32_t code) except -1 nogil:
         """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code); `shift` corrects the depths."""
         cdef int32_t old_last = self.node[out].last, before = self.node[out].prev, after = self.next[old_last]
         cdef int32_t u, above, end, keep, below, parent, old_code
@@ -1187,11 +1191,11 @@ cdef class Simplex(Basis):
     cdef int go_on(self, bint warm) except -1 nogil:
         """Pivot from a whole basis to the optimum or the end of the time; it was optimal before it changed, if `warm`."""
         cdef int status
-        self.whole, self.short = True, MANY
+        self.whole, self.deficits = True, MANY
         status = self.settle()
         if status == C_OK:
             self.load = self.load[:0]
-            status = self.loop(WARM_BLOCK, SUSPECTS) if warm else self.loop(1, 0)
+            status = self.primal_simplex(WARM_BLOCK, SUSPECTS) if warm else self.primal_simplex(1, 0)
         if status == C_OK:
             status = self.finish()
         elif status == C_LATE:
@@ -1205,7 +1209,7 @@ cdef class Simplex(Basis):
         cdef int32_t e = self.spare
         self.spare = <int32_t>self.room[e]
         self.leave(v, e)
-        self.regraft(v, v, self.n, CINF, 0, -1)
+        self.reroot(v, v, self.n, CINF, 0, -1)
         self.shift(v, v, 0)
         self.hang(v, rest)
         return 0
@@ -1219,7 +1223,7 @@ cdef class Simplex(Basis):
         self.owed[v] += x
         return 0
 
-    cdef int sink(self, int32_t i) except -1 nogil:
+    cdef int sift_down(self, int32_t i) except -1 nogil:
         """Sift owing[i] down in the heap ``owing``, whose top is the deepest node."""
         cdef int32_t v = self.owing[i], j, depth = self.link[v].depth
         while 2 * i + 1 < self.nowing:
@@ -1242,7 +1246,7 @@ cdef class Simplex(Basis):
         cdef int32_t v, u, i
         cdef int64_t x, sent, up, down
         for i in range(self.nowing // 2 - 1, -1, -1):
-            self.sink(i)
+            self.sift_down(i)
         while self.nowing:
             v = self.owing[0]
             u, x, up, down = self.link[v].parent, self.owed[v], self.slack[v].up, self.slack[v].down
@@ -1266,7 +1270,7 @@ cdef class Simplex(Basis):
                 self.nowing -= 1
                 self.owing[0] = self.owing[self.nowing]
             if self.nowing:
-                self.sink(0)
+                self.sift_down(0)
         return 0
 
     cdef int reprice(self, int32_t a, int64_t cost) except -1 nogil:
@@ -1280,7 +1284,7 @@ cdef class Simplex(Basis):
             self.shift(v, v, self.potential[u] - self.potential[v] + (cost if self.node[v].code & 1 else -cost))
         return 0
 
-    cdef int widen(self, int32_t a, int64_t capacity) except -1 nogil:
+    cdef int set_capacity(self, int32_t a, int64_t capacity) except -1 nogil:
         """Set an arc's capacity above its lower bound; flow above it becomes an excess at the tail and a deficit at the head."""
         cdef int32_t e = self.place[a], v = ~e, u
         cdef int64_t more
@@ -1407,7 +1411,7 @@ cdef class Simplex(Basis):
             if self.total >= HUGE - self.volume:
                 return False
             self.reprice(a, w)
-            self.widen(a, cap)
+            self.set_capacity(a, cap)
         for i in range(nodes.shape[0]):
             w = added[i] if added[i] > 0 else -added[i]
             self.volume = min(self.volume + w, CINF)
@@ -1418,8 +1422,8 @@ cdef class Simplex(Basis):
         for v in range(self.n + 1):
             least, top = min(least, self.potential[v]), max(top, self.potential[v])
         far = 4 * (self.n + 1) * max(self.top_cost, 1)
-        self.price = min(self.price, far) if late else 0
-        self.most = self.price + 2 * far
+        self.penalty = min(self.penalty, far) if late else 0
+        self.penalty_max = self.penalty + 2 * far
         self.step = max(self.step, (top - least) // 64 + 1) if late else (top - least) // 64 + 1
         return top - least <= far
 
@@ -1450,7 +1454,7 @@ cdef class Simplex(Basis):
         return 0
 
     cdef bint pay(self, int64_t arcs) except -1 nogil:
-        """Count a scan of arcs; False if it exceeds the purse."""
+        """Count a scan of arcs; False if it exceeds ``scan_budget``."""
         self.scan_budget -= arcs + 1
         self.scanned += arcs
         self.until_poll -= arcs
@@ -1482,7 +1486,7 @@ cdef class Simplex(Basis):
         self.look += 2
         return 0
 
-    cdef int32_t gate(self, int32_t top, bint out) except -2 nogil:
+    cdef int32_t dual_ratio_test(self, int32_t top, bint out) except -2 nogil:
         """Slot of least reduced cost out of the subtree of a node (or into it), by the ratio test of the dual simplex; -1 without one, or if the scan grew too large."""
         cdef int32_t v = top, end = self.node[top].last, w = self.next[end], last = self.node[top].prev, u, e, i, best = -1
         cdef int64_t rc, least = CINF
@@ -1517,7 +1521,7 @@ cdef class Simplex(Basis):
         return best
 
     cdef int nearby(self) except -1 nogil:
-        """Pivot while the slots that may enter are known, then `redeem`; the basis is optimal unless ``unsure`` is set."""
+        """Pivot while the slots that may enter are known, then `dual_simplex`; the basis is optimal unless ``unsure`` is set."""
         cdef int32_t i, e, enter, kept
         cdef int64_t rc, best
         cdef int status
@@ -1542,9 +1546,9 @@ cdef class Simplex(Basis):
                 return status
             elif self.overspent():
                 return C_SPENT
-        return C_OK if self.unsure else self.redeem()
+        return C_OK if self.unsure else self.dual_simplex()
 
-    cdef int redeem(self) except -1 nogil:
+    cdef int dual_simplex(self) except -1 nogil:
         """Empty all artificial arcs by dual simplex steps, while no slot has rc < 0: first excesses, into the tree, then deficits, out of it.
 
         The potentials of the subtree that hangs from an artificial arc move just far enough for one slot to enter at rc = 0, so no slot has rc < 0 afterwards either.
@@ -1564,7 +1568,7 @@ cdef class Simplex(Basis):
             for i in range(many):
                 v = self.owing[i]
                 while self.node[v].code < 0 and (self.slack[v].up < HUGE or side == 0 and self.slack[v].down > 0):
-                    e = self.gate(v, side == 0)
+                    e = self.dual_ratio_test(v, side == 0)
                     if e < 0:
                         self.unsure = True
                         return C_OK
@@ -1629,7 +1633,7 @@ cdef class Simplex(Basis):
             self.load = _zeros(0, INT64)
         self.capacity = self.cost = self.before = self.balance = self.dist = _zeros(0, INT64)
         self.tail = self.head = self.first = self.entry = _zeros(0, INT32)
-        self.kind = _zeros(0, np.uint8)
+        self.ends_seen = _zeros(0, np.uint8)
         return answer
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
@@ -1642,7 +1646,7 @@ cdef class Simplex(Basis):
         cdef bint unripe = not self.kept and late and self.ripens()
         if not (self.kept or unripe) or (unripe or self.load.shape[0]) and arcs.shape[0] + nodes.shape[0]:
             return None
-        self.gone = self.gone + self.pivots if late else 0
+        self.pivots_before = self.pivots_before + self.pivots if late else 0
         self.begin(time_limit, rescue, allowance)
         with nogil:
             if unripe or self.change(arcs, cost, capacity, nodes, added, late):
@@ -1663,10 +1667,10 @@ cdef class Simplex(Basis):
     cdef int begin(self, double time_limit, double rescue, int64_t allowance) except -1:
         self.allowance = allowance
         self.begun, self.limit, self.rescue, self.looked, self.whole, self.yields = time.monotonic(), time_limit, rescue, 0, False, False
-        self.counted = self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = self.ordered = 0
+        self.pivots_at_check = self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = self.moved_at_numbering = 0
         return 0
 
-    cdef int keep(self) except -1:
+    cdef int make_reusable(self) except -1:
         """Prepare an interrupted basis for reuse, as if made for it: no arc has more room than its capacity, or ``wide`` if that is unlimited."""
         cdef int32_t a, e, v
         cdef int64_t cap, lo, room
@@ -1689,7 +1693,7 @@ cdef class Simplex(Basis):
                 self.total += cap - room
                 if self.total >= HUGE - self.volume:
                     return 0
-                self.widen(a, cap)
+                self.set_capacity(a, cap)
         self.drain()
         self.kept = True
         return 0
@@ -1803,10 +1807,10 @@ cdef class Simplex(Basis):
             self.find_all()
             self.flows_taken()
             self.capacity = capacity
-            self.keep()
+            self.make_reusable()
             self.finish()
             self.capacity = self.room[:0]
-            self.whole = False          # cleared: if `keep` found no room for reuse the basis is of no use
+            self.whole = False          # cleared: if `make_reusable` found no room for reuse the basis is of no use
 
     def has(self):
         """Bool by arc: the arc is in the tree or in a slot."""
