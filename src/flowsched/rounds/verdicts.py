@@ -121,7 +121,7 @@ class _Record:
         Blockers on these machines.
     roomy : list of bool
         True for each queue whose class had room at some time in the round.
-    taken : ndarray of int64, shape (n,)
+    taken : list of int
         Shapes of the machines where tasks started in the round.
     late : bool
         True if the time limit passed.
@@ -139,7 +139,7 @@ class _Record:
     rows: Ints
     patch: NDArray[np.uint32]
     roomy: list[bool]
-    taken: Ints
+    taken: list[int]
     late: bool
     prices: NDArray[np.float64]
     held: dict[tuple[int, int], ReasonCode | Rest]
@@ -239,7 +239,7 @@ class Verdicts:
         late: bool,
         short: Collection[JobRecord],
         withheld: Collection[Hashable] = (),
-        taken: Callable[[], Sequence[int]] = tuple,
+        taken: Callable[[], list[int]] = list,
     ) -> Waiting:
         """Return the tasks that wait at the end of the transaction, and their reasons.
 
@@ -269,7 +269,7 @@ class Verdicts:
         short: Collection[JobRecord],
         withheld: Collection[Hashable],
         rest: Groups,
-        taken: Callable[[], Sequence[int]],
+        taken: Callable[[], list[int]],
     ) -> Waiting:
         """Record the result of `waiting`, where some tasks wait for room."""
         line = self._in_line()
@@ -283,8 +283,7 @@ class Verdicts:
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
         tasks = [queue.cached or queue.tasks for queue in queues]
-        started = np.array(taken() if outbid else (), np.int64)
-        shapes = np.unique(scene.shapes.of_row[started])
+        shapes = list({*scene.shapes.of_row[taken()].tolist()}) if outbid else []
         record = _Record(scene, tasks, sights, rows, patch, roomy, shapes, late, prices, held, limited)
         count = sum(map(_COUNT, tasks))
         if rest:
