@@ -348,15 +348,16 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
     at_memory, units_memory = numbers(3 * total), numbers(total)
     at, units = int64s(at_memory), int64s(units_memory)
     cdef int64_t *key = at + total
-    n, count = count, 0
+    n, count, width = count, 0, class_arcs.arc.shape[1]
     for i in range(n):
         c, rows = pairs[i], entered[i]
         line, row = &class_arcs.arc[c, 0], int64s(rows)
         for j in range(len(rows)):
-            check(row[j], class_arcs.arc.shape[1], "row")
-            arc = line[row[j]]
+            r = row[j]
+            check(r, width, "row")
+            arc = line[r]
             if arc >= 0:
-                at[count], key[2 * count] = arc, c << 32 | row[j]
+                at[count], key[2 * count] = arc, c << 32 | r
                 count += 1
     batch.flows(at, count, units)
     n, count = count, 0
