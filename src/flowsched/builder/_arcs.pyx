@@ -285,6 +285,9 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
     cdef list entered = [], there = None
     cdef dict found = {}, listed = racks._listed
     cdef array.array rows
+    cdef const int64_t[::1] pair = rack_arcs.pair
+    cdef const int64_t *line
+    cdef const int64_t *row
     if changed is not None:
         other = changed
         k = other.shape[0]
@@ -299,12 +302,12 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
         else:
             arc = other[j]
             j += 1
-        if arc >= rack_arcs.pair.shape[0]:
+        if arc >= pair.shape[0]:
             break
-        if arc <= last or rack_arcs.pair[arc] < 0:
+        if arc <= last or pair[arc] < 0:
             continue
         last = arc
-        c, r = rack_arcs.pair[arc] >> 32, rack_arcs.pair[arc] & 0xffffffff
+        c, r = pair[arc] >> 32, pair[arc] & 0xffffffff
         if c < rack_arcs.arc.shape[0] and r < width and rack_arcs.arc[c, r] == arc:    # an id may belong to another arc by now
             at[count] = arc
             count += 1
@@ -314,7 +317,7 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
     pairs = int64s(pairs_memory)
     for i in range(n):
         if units[i] > 0:
-            at[count], pairs[count] = at[i], rack_arcs.pair[at[i]]
+            at[count], pairs[count] = at[i], pair[at[i]]
             count += 1
     racks._used = at_memory[:count]
     for one in more:
@@ -345,13 +348,14 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
     at_memory, units_memory = numbers(3 * total), numbers(total)
     at, units = int64s(at_memory), int64s(units_memory)
     cdef int64_t *key = at + total
-    n, count = count, 0
+    n, count, width = count, 0, class_arcs.arc.shape[1]
     for i in range(n):
         c, rows = pairs[i], entered[i]
+        line, row = &class_arcs.arc[c, 0], int64s(rows)
         for j in range(len(rows)):
-            r = int64s(rows)[j]
-            check(r, class_arcs.arc.shape[1], "row")
-            arc = class_arcs.arc[c, r]
+            r = row[j]
+            check(r, width, "row")
+            arc = line[r]
             if arc >= 0:
                 at[count], key[2 * count] = arc, c << 32 | r
                 count += 1

@@ -254,9 +254,11 @@ class Builder:
             blocked = quotas.blocked()
             withheld = {**withheld, **blocked}
             patient = dict.fromkeys(filterfalse(blocked.__contains__, patient))
-        gangs = self.gangs() if self.gang_groups else ()
-        may_reserve = partial(self._may_reserve, self.shares.runs(self.policy.fairness if gangs else None))
-        self.reservations.update(patient, scope.now, self.policy.backfill, withheld, gangs, may_reserve)
+        update = partial(self.reservations.update, patient, scope.now, self.policy.backfill, withheld)
+        if self.gang_groups:
+            update(self.gangs(), partial(self._may_reserve, self.shares.runs(self.policy.fairness)))
+        else:
+            update()
 
     def _may_reserve(self, runs: Counter[Hashable], job: JobRecord) -> bool:
         """Return False for a gang that its quota or share keeps waiting, or for which the flow has not tried evictions yet."""

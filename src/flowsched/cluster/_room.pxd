@@ -62,14 +62,23 @@ cdef struct World:
 
 cdef InventoryColumns open_world(inventory, World *w)
 cdef array.array numbers(Py_ssize_t count)
-cdef int64_t *int64s(array.array numbers) noexcept
 cdef object matrix(Py_ssize_t lines, Py_ssize_t width, kind)
-cdef int check(int64_t index, Py_ssize_t end, str what) except -1
 cdef int check_all(const int64_t[::1] index, Py_ssize_t end, str what) except -1
 cdef array.array levels_of(inventory, const World *w)
 cdef array.array logged(list log, Py_ssize_t start, int64_t clock, const World *w)
 cdef bint at_most(const int64_t *need, const int64_t *have, Py_ssize_t width) noexcept nogil
 cdef void add_spacious(const int64_t *free, Py_ssize_t rows, const int64_t *need, int64_t *out, Py_ssize_t width) noexcept nogil
+
+
+cdef inline int64_t *int64s(array.array numbers) noexcept:
+    return <int64_t *> numbers.data.as_longlongs
+
+
+cdef inline int check(int64_t index, Py_ssize_t end, str what) except -1:
+    """Check that the index is below `end`."""
+    if not 0 <= index < end:
+        raise IndexError(f"{what} {index}")
+    return 0
 
 
 cdef inline int64_t room_on_devices(int64_t need, const int64_t *device, int64_t devices) noexcept nogil:

@@ -42,10 +42,6 @@ cdef array.array numbers(Py_ssize_t count):
     return array.clone(NUMBERS, count, False)
 
 
-cdef int64_t *int64s(array.array numbers) noexcept:
-    return <int64_t *> numbers.data.as_longlongs
-
-
 cdef object matrix(Py_ssize_t lines, Py_ssize_t width, kind):
     fs_allocate()
     return np.empty((lines, width), kind)
@@ -73,13 +69,6 @@ cdef InventoryColumns open_world(inventory, World *w):
         held = reserved.held
         w.held, w.held_rows = &held[0], held.shape[0]
     return at
-
-
-cdef int check(int64_t index, Py_ssize_t end, str what) except -1:
-    """Check that the index is below `end`."""
-    if not 0 <= index < end:
-        raise IndexError(f"{what} {index}")
-    return 0
 
 
 cdef int check_all(const int64_t[::1] index, Py_ssize_t end, str what) except -1:

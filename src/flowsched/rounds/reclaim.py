@@ -36,10 +36,10 @@ def make_way(check: AdmissionCheck) -> bool:
 def exchange(check: AdmissionCheck) -> bool:
     """Start better tasks of claimants at their bounds in place of their own worse ones; return True if any started."""
     policy, cluster, quotas = check.builder.policy, check.cluster, check.quotas
-    worst = cluster.inventory.worst_running()
-    if policy.preemption is None or worst is None or not cluster.waiting or check.scope.filling:
+    if policy.preemption is None or (policy.fairness is None and quotas is None) or check.scope.filling:
         return False
-    if min(cls.priority for cls in cluster.waiting) >= worst:
+    worst = cluster.inventory.worst_running()
+    if worst is None or not cluster.waiting or min(cls.priority for cls in cluster.waiting) >= worst:
         return False
     moved = False
     if quotas is not None:

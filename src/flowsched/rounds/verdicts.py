@@ -121,8 +121,8 @@ class _Record:
         Blockers on these machines.
     roomy : list of bool
         True for each queue whose class had room at some time in the round.
-    taken : ndarray of int64, shape (n,)
-        Shapes of the machines where tasks started in the round.
+    taken : list of int
+        Rows where tasks started in the round.
     late : bool
         True if the time limit passed.
     prices : ndarray of float64
@@ -139,7 +139,7 @@ class _Record:
     rows: Ints
     patch: NDArray[np.uint32]
     roomy: list[bool]
-    taken: Ints
+    taken: list[int]
     late: bool
     prices: NDArray[np.float64]
     held: dict[tuple[int, int], ReasonCode | Rest]
@@ -189,7 +189,7 @@ class _Record:
         if (why == 0).any():
             return ReasonCode.TIME_LIMIT if self.late else ReasonCode.WAIT_CHEAPER
         # Otherwise the room was there only for a while, made by stops for tasks that did not start after all.
-        outbid = self.roomy[i] and (self.sights[i].ever[self.taken] == 2).any()
+        outbid = self.roomy[i] and (self.sights[i].ever[self.scene.shapes.of_row[self.taken]] == 2).any()
         return ReasonCode.OUTBID if outbid and not np.isin(why, (SPREAD, DEADLINE, FAILED)).any() else None
 
     def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
@@ -239,7 +239,7 @@ class Verdicts:
         late: bool,
         short: Collection[JobRecord],
         withheld: Collection[Hashable] = (),
-        taken: Callable[[], Sequence[int]] = tuple,
+        taken: Callable[[], list[int]] = list,
     ) -> Waiting:
         """Return the tasks that wait at the end of the transaction, and their reasons.
 
@@ -269,7 +269,7 @@ class Verdicts:
         short: Collection[JobRecord],
         withheld: Collection[Hashable],
         rest: Groups,
-        taken: Callable[[], Sequence[int]],
+        taken: Callable[[], list[int]],
     ) -> Waiting:
         """Record the result of `waiting`, where some tasks wait for room."""
         line = self._in_line()
@@ -283,9 +283,8 @@ class Verdicts:
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
         tasks = [queue.cached or queue.tasks for queue in queues]
-        started = np.array(taken() if outbid else (), np.int64)
-        shapes = np.unique(scene.shapes.of_row[started])
-        record = _Record(scene, tasks, sights, rows, patch, roomy, shapes, late, prices, held, limited)
+        started = taken() if outbid else []
+        record = _Record(scene, tasks, sights, rows, patch, roomy, started, late, prices, held, limited)
         count = sum(map(_COUNT, tasks))
         if rest:
             count += len(self.cluster.resting)
@@ -343,9 +342,9 @@ class Verdicts:
         Blockers of the other classes are as of the last `ClassArcs.refresh`.
         """
         inventory, arcs = self.cluster.inventory, self.builder.classes
-        scene, index = self._scene_now(), line.index
+        scene, index, some = self._scene_now(), line.index, np.array(outbid, np.int64)
         cursors = arcs.cursors(index)
-        now = int(cursors[outbid].min()) if outbid else inventory.clock
+        now = int(cursors[some].min()) if outbid else inventory.clock
         for again in (False, True):
             sights = self._sights_of(line.classes, cursors)
             rows = inventory.changed_since(min(now, *map(_SINCE, sights)))
@@ -355,8 +354,8 @@ class Verdicts:
         patch = arcs.blockers(index, rows)
         later = inventory.newer(rows, now)
         if outbid and later.any():
-            at = np.array(outbid, np.int64), np.flatnonzero(later)
-            patch[np.ix_(*at)] = inventory.room(index[at[0]], rows[at[1]])[1]
+            columns = np.flatnonzero(later)
+            patch[some[:, None], columns] = inventory.room(index[some], rows[columns])[1]
         return scene, sights, rows, patch
 
     def _scene_now(self) -> _Scene:
