@@ -657,7 +657,7 @@ cdef class Network(Auto):
         nodes_anew = self.journal_node.shape[0] > 1024 and self.journal_node.shape[0] > self.n // 8 or violations > self.journal_node.shape[0]
         if nodes_anew:
             jnode, jpot = _zeros(max(16, violations), np.int32), _zeros(max(16, violations), np.int64)
-        answer = self.total_cost(), out, self.summary(self.statistics, number(gap_hi, gap_lo), warm, start)
+        answer = number(self.cost_high, self.cost_low), out, self.summary(self.statistics, number(gap_hi, gap_lo), warm, start)
         # 2. Steps that cannot.
         for i in range(self.journal_arcs if self.based and not self.at_basis else 0):
             a = self.journal_arc[i]

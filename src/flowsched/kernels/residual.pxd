@@ -43,6 +43,7 @@ cdef enum:             # columns of arcs for `read_arcs`
     F_COST
     F_LOWER
     F_REDUCED
+    F_FLOW
 
 cdef enum:             # columns that `set_numbers` writes
     SET_SUPPLY
@@ -286,14 +287,11 @@ cdef class Residual:
     cdef int put_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1
     cdef int next_stamp(self) except -1 nogil
     cdef int clear_stamps(self) except -1 nogil
-    cdef object total_cost(self)
     cdef object living(self)
     cdef object chosen_arcs(self, ids)
     cdef object chosen_nodes(self, ids)
     cdef int copy_flow(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1
-    cdef object read_flow(self, ids)
-    cdef object read_potential(self, const int64_t[::1] nodes)
-    cdef object read_supply(self, const int64_t[::1] nodes)
+    cdef object read_nodes(self, const int64_t[::1] nodes, bint supplies)
     cdef object read_arcs(self, const int64_t[::1] arcs, int field)
     cdef object all_supplies(self)
     cdef object columns(self)

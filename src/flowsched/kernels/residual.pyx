@@ -962,9 +962,6 @@ cdef class Residual:
 
     # == reading: the last solution, and the present data ========================================================
 
-    cdef object total_cost(self):
-        return number(self.cost_high, self.cost_low)
-
     def cost_of_flow(self):
         """Cost of the last solution, at the present costs; not valid if arcs were removed since."""
         cdef int64_t high, k
@@ -1016,7 +1013,7 @@ cdef class Residual:
     def flows(self, ids, /):
         self.acquire()
         try:
-            return self.read_flow(ids)
+            return self.read_arcs(self.chosen_arcs(ids), F_FLOW)
         finally:
             self.release()
 
@@ -1033,46 +1030,27 @@ cdef class Residual:
             self.release()
         return 0
 
-    cdef object read_flow(self, ids):
-        cdef const int64_t[::1] arcs = self.chosen_arcs(ids)
-        cdef Py_ssize_t i, k = arcs.shape[0]
-        cdef int32_t a
-        out = _zeros(k, np.int64)
-        cdef int64_t[::1] flow = out
-        if self.solved:
-            for i in range(k):
-                a = <int32_t>arcs[i]
-                flow[i] = self.last_flow(a)
-        return out
-
     def potentials(self, ids, /):
         self.acquire()
         try:
-            return self.read_potential(self.chosen_nodes(ids))
+            return self.read_nodes(self.chosen_nodes(ids), False)
         finally:
             self.release()
-
-    cdef object read_potential(self, const int64_t[::1] nodes):
-        out = _zeros(nodes.shape[0], np.int64)
-        cdef int64_t[::1] value = out
-        cdef Py_ssize_t i
-        for i in range(nodes.shape[0]):
-            value[i] = self.last_potential(<int32_t>nodes[i])
-        return out
 
     def supplies(self, ids, /):
         self.acquire()
         try:
-            return self.read_supply(self.chosen_nodes(ids))
+            return self.read_nodes(self.chosen_nodes(ids), True)
         finally:
             self.release()
 
-    cdef object read_supply(self, const int64_t[::1] nodes):
+    cdef object read_nodes(self, const int64_t[::1] nodes, bint supplies):
+        """Supplies, or potentials in the last solution."""
         out = _zeros(nodes.shape[0], np.int64)
         cdef int64_t[::1] value = out
         cdef Py_ssize_t i
         for i in range(nodes.shape[0]):
-            value[i] = self.supply[nodes[i]]
+            value[i] = self.supply[nodes[i]] if supplies else self.last_potential(<int32_t>nodes[i])
         return out
 
     def arc_data(self, ids, int field, /):
@@ -1091,7 +1069,9 @@ cdef class Residual:
         value = out
         for i in range(arcs.shape[0]):
             a = <int32_t>arcs[i]
-            if field == F_TAIL:
+            if field == F_FLOW:
+                value[i] = self.last_flow(a)
+            elif field == F_TAIL:
                 value[i] = self.tail(2 * a)
             elif field == F_HEAD:
                 value[i] = self.head(2 * a)
