@@ -187,8 +187,9 @@ cdef class Network(Auto):
         self.basis_supply, self.may_differ = self.none64, self.none32
 
     cdef int drop_basis(self) except -1:
-        if self.based:
-            self.basis, self.may_differ, self.basis_supply = None, self.none32, self.none64
+        if not self.based:      # nearly always where nodes and arcs come and go
+            return 0
+        self.basis, self.may_differ, self.basis_supply = None, self.none32, self.none64
         return Auto.drop_basis(self)
 
     # == repair ===============================================================================================
