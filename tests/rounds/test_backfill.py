@@ -71,6 +71,18 @@ def test_easy_reserves_for_the_first_in_line_and_conservative_for_each_kind() ->
     assert reserved == {"easy": {"long": "b"}, "conservative": {}}
 
 
+def test_a_task_far_behind_in_line_overtakes_where_many_machines_are_kept() -> None:
+    sched = full(*((f"m{i}", 100.0) for i in range(30)), backfill="conservative")
+    for i in range(30):
+        submit(sched, f"large {i}", 4 - i / 100, 5.0)
+    sched.commit(sched.schedule(1.0))
+    assert (sched.builder.reservations.held >= 0).sum() == 30
+    for i in range(200):
+        submit(sched, f"long {i}", 1, 1000.0)
+    submit(sched, "short", 1, 9.0)
+    assert set(sched.schedule(1.0).placements) == {"short"}
+
+
 def test_a_better_priority_overtakes_whatever_its_run_time() -> None:
     sched = full(("a", 10.0))
     submit(sched, "large", 4, 5.0, priority=1)

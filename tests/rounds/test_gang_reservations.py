@@ -11,6 +11,7 @@ from effort import effort
 from gang_lives import live
 
 import flowsched as fs
+from flowsched.rounds import backfill
 
 MODES = pytest.mark.parametrize("backfill", ["easy", "conservative"])
 
@@ -50,6 +51,30 @@ def test_every_gang_starts_within_the_bound_of_easy(seed: int) -> None:
     life = live(seed)
     assert not life.late and not life.half
     assert life.gangs
+
+
+@pytest.mark.parametrize("seed", range(8, 8 + effort(8, 200)))
+def test_one_reading_of_the_line_gives_the_starts_of_a_reading_for_each_machine(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule, read, rounds = fs.Scheduler.schedule, backfill._Line._of, list[dict[Any, Any]]()
+
+    def noted(sched: fs.Scheduler, now: float) -> fs.Round:
+        rnd = schedule(sched, now)
+        rounds.append(dict(rnd.placements))
+        return rnd
+
+    def fresh(line: backfill._Line, cls: Any) -> Any:
+        line._tasks.pop(cls, None)
+        return read(line, cls)
+
+    monkeypatch.setattr(fs.Scheduler, "schedule", noted)
+    live(seed)
+    once = rounds.copy()
+    rounds.clear()
+    monkeypatch.setattr(backfill._Line, "_of", fresh)
+    live(seed)
+    assert once == rounds
 
 
 @MODES

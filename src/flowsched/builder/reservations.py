@@ -107,9 +107,9 @@ class Window:
     devices: Ints | None = None
     asks: dict[int, int] = field(default_factory=dict)
 
-    def admits(self, demand: Ints, end: float) -> bool:
-        """Return True if a task of these amounts with this expected end may start, devices apart."""
-        return end <= self.until or bool((demand <= self.beside).all())
+    def latest(self, demand: Ints) -> float:
+        """Return the latest expected end with which a task of these amounts may start, devices apart."""
+        return inf if (demand <= self.beside).all() else self.until
 
     def spares(self, end: float, share: int, picked: Sequence[int]) -> bool:
         """Return True if a task that takes such a share of these devices leaves the requested ones."""

@@ -10,6 +10,7 @@ whose reserved room has become free.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from heapq import merge
 from itertools import islice
@@ -31,9 +32,6 @@ Ints = NDArray[np.int64]
 _DEPTH = 1000
 """Largest number of tasks that are considered for one machine, the first in line; also the largest number of gangs."""
 
-_FEW = 50
-"""Smallest number of tasks that are considered for one machine, if many machines are kept."""
-
 
 def overtake(check: AdmissionCheck) -> None:
     """Start tasks on kept machines, if the tasks for which these are kept are not delayed."""
@@ -47,36 +45,66 @@ def overtake(check: AdmissionCheck) -> None:
     by_row: dict[int, list[Window]] = {}
     for window in reservations.windows(now):
         by_row.setdefault(window.row, []).append(window)
-    depth = max(_DEPTH // max(len(by_row), 1), _FEW)
+    line: _Line | None = None
     for row in _roomy(check, list(by_row)):
         windows = by_row[row]
         if all(window.until == -inf for window in windows):
             continue
+        line = line or _Line(check)
+        limits = _Limits(windows)
         stay: set[float] = set()
-        for task in islice(_line(check, row, windows[0]), depth):
-            demand, place = asked(task.group.cls), (task.group.cls.priority, task.turn)
-            end = now + task.duration
-            if not all(window.admits(demand, end) for window in windows if window.standing < place):
+        for task in islice(line.tasks(row, windows[0], limits, stay), _DEPTH):
+            cls, end = task.group.cls, now + task.duration
+            ahead = limits.ahead(task)
+            if end > limits.latest(cls, ahead):
                 stay.add(task.duration)
                 continue
             # A task that was just stopped for another one waits for its turn.
-            devices = check.cluster.inventory.pick(row, task.group.cls.index)
+            devices = check.cluster.inventory.pick(row, cls.index)
             if task in check.transaction.before or devices is None:
                 continue
-            share = check.cluster.inventory.device_share(task.group.cls.index)
-            if not all(window.spares(end, share, devices) for window in windows if window.standing < place):
+            share = check.cluster.inventory.device_share(cls.index)
+            if not all(window.spares(end, share, devices) for window in windows[:ahead]):
                 continue
             if quotas is not None and not quotas.take(task.group, 1):
                 continue
             reservations.grant(task.turn)
             check.start_some([task], row)
             started.append(task)
-            for window in windows:
-                window.book(end, demand, share, devices)
+            line.forget(cls)
+            limits.book(end, asked(cls), share, devices)
         if stay:
             check.scope.wake = min(check.scope.wake, reservations.turns(row, stay, now))
     if started:
         check.keep_shares(started)
+
+
+class _Limits:
+    """Latest ends that the windows of one machine, by standing, allow; computed once per class."""
+
+    def __init__(self, windows: list[Window]) -> None:
+        self._windows = windows
+        self._standings = [window.standing for window in windows]
+        self._latest: dict[tuple[TaskClass, int], float] = {}
+
+    def ahead(self, task: TaskRecord) -> int:
+        """Return the number of windows that are ahead of the task in the line."""
+        return bisect_left(self._standings, (task.group.cls.priority, task.turn))
+
+    def latest(self, cls: TaskClass, ahead: int) -> float:
+        """Return the latest expected end of a task of the class that delays none of the first windows, devices apart."""
+        found = self._latest.get((cls, ahead))
+        if found is None:
+            demand = asked(cls)
+            found = min((window.latest(demand) for window in self._windows[:ahead]), default=inf)
+            self._latest[cls, ahead] = found
+        return found
+
+    def book(self, end: float, demand: Ints, share: int, picked: Sequence[int]) -> None:
+        """Subtract a started task's amounts from the room of the windows."""
+        for window in self._windows:
+            window.book(end, demand, share, picked)
+        self._latest.clear()
 
 
 def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
@@ -88,21 +116,51 @@ def _roomy(check: AdmissionCheck, rows: list[int]) -> list[int]:
     return [rows[i] for i in np.flatnonzero((room > 0).any(axis=0)).tolist()]
 
 
-def _line(check: AdmissionCheck, row: int, window: Window) -> Iterator[TaskRecord]:
-    """Yield waiting tasks that the machine can run, by priority and arrival."""
-    inventory, shares = check.cluster.inventory, check.builder.shares
-    free, kept_for = inventory.free[row], check.builder.reservations.kept_for(row)
-    levels: dict[int, list[list[TaskRecord]]] = {}
-    for cls, groups in check.cluster.waiting.items():
-        if cls.priority < window.standing[0] or cls is kept_for or not (cls.demand <= free).all():
-            continue
-        if not inventory.can_take(row, cls.index):
-            continue
-        for group in groups:
-            if not group.job.lacks and not check.blocked(group) and not shares.full(group.job):
-                levels.setdefault(cls.priority, []).append(group.waiting[:_DEPTH])
-    for priority in sorted(levels):
-        yield from merge(*levels[priority])
+class _Line:
+    """Waiting tasks that may start alone, in the order of the line."""
+
+    def __init__(self, check: AdmissionCheck) -> None:
+        self._check = check
+        self._classes = list(check.cluster.waiting)
+        self._demands = np.array([cls.demand for cls in self._classes], np.int64)
+        self._tasks: dict[TaskClass, tuple[list[TaskRecord], set[float], float]] = {}
+
+    def tasks(self, row: int, window: Window, limits: _Limits, stay: set[float]) -> Iterator[TaskRecord]:
+        """Yield the tasks that the machine can run, by priority and arrival, without classes of which no task ends in time.
+
+        The durations of the tasks that are left out are added to `stay`.
+        """
+        inventory, now = self._check.cluster.inventory, self._check.transaction.now
+        kept_for = self._check.builder.reservations.kept_for(row)
+        levels: dict[int, list[list[TaskRecord]]] = {}
+        for i in np.flatnonzero((self._demands <= inventory.free[row]).all(axis=1)).tolist():
+            cls = self._classes[i]
+            if cls.priority < window.standing[0] or cls is kept_for or not inventory.can_take(row, cls.index):
+                continue
+            tasks, durations, shortest = self._of(cls)
+            # No later task of the class has fewer windows ahead than the first one.
+            if tasks and now + shortest <= limits.latest(cls, limits.ahead(tasks[0])):
+                levels.setdefault(cls.priority, []).append(tasks)
+            else:
+                stay |= durations
+        for priority in sorted(levels):
+            yield from merge(*levels[priority])
+
+    def forget(self, cls: TaskClass) -> None:
+        """Read the tasks of a class again for the next machine, since one of them has started."""
+        self._tasks.pop(cls, None)
+
+    def _of(self, cls: TaskClass) -> tuple[list[TaskRecord], set[float], float]:
+        """Return the first tasks of a class, their durations, and the shortest one (infinity without tasks)."""
+        found = self._tasks.get(cls)
+        if found is None:
+            check, full = self._check, self._check.builder.shares.full
+            groups = self._check.cluster.waiting.get(cls, ())
+            able = [group for group in groups if not (group.job.lacks or check.blocked(group) or full(group.job))]
+            tasks = list(islice(merge(*(group.waiting[:_DEPTH] for group in able)), _DEPTH))
+            durations = {task.duration for task in tasks}
+            found = self._tasks[cls] = tasks, durations, min(durations, default=inf)
+        return found
 
 
 def start_gangs(check: AdmissionCheck, gangs: Gangs, late: bool) -> None:
