@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 
 from bench.solver import general
 from flowsched import FlowNetwork, FlowProblem, assignment, min_cost_flow
-from flowsched.kernels import simplex
+from flowsched.kernels import simplex, status
 
 __all__ = ["CASES", "Turn"]
 
@@ -122,8 +122,8 @@ def _first_flow(rng: np.random.Generator, size: int) -> Turn:
     columns = (*ends, problem.capacity, problem.cost, problem.supply, _EMPTY, -1.0, _EMPTY, _EMPTY)
 
     def check(outcome: Any) -> int:
-        status, flow, _, stats = outcome
-        assert (status, stats["start"]) == (simplex.OK, "coarse")
+        ending, flow, _, stats = outcome
+        assert (ending, stats["start"]) == (status.OK, "coarse")
         assert int(flow @ problem.cost) == _optimum(FlowNetwork.from_problem(problem))
         return int(stats["sketched"])
 

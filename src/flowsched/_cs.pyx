@@ -128,7 +128,7 @@ from flowsched.kernels.residual cimport (
     AHEAD, AUGMENTATIONS, CINF, COUNTERS, F_CAPACITY, F_COST, F_HEAD, F_LOWER, F_REDUCED, F_TAIL, LOW_DEGREE, POT_MAX, RELABELS, SEARCH_SCANS, WALK_SCANS,
     fs_write_soon, grown, mag, number, too_much, whole,
 )
-from flowsched.kernels.search cimport AGAIN, HANDOVER, INFEASIBLE, INTERRUPTED, LATE, OK, PROBE, RANGE, SPENT, UNBOUNDED
+from flowsched.kernels.status cimport AGAIN, BEHIND, DECLINED, INFEASIBLE, INTERRUPTED, LATE, OK, PROBE, RANGE, SPENT, STUCK, UNBOUNDED, WHOLE
 from flowsched.kernels.wide cimport fs_muladd
 
 import time
@@ -259,7 +259,7 @@ cdef class Network(Auto):
         cdef int status
         while self.excess[s]:
             status = self.walk(s, sign, 0, self.budget)
-            if status == HANDOVER:
+            if status == STUCK:
                 status = self.search(s, sign, -1, FAR)
                 if status == INFEASIBLE:
                     self.stuck_node, self.stuck_sign = s, sign
@@ -334,7 +334,7 @@ cdef class Network(Auto):
                     depth -= 1
                     tip = self.tail(self.order[depth])
         status = self.spend(WALK_SCANS, budget - left)
-        return HANDOVER if status == OK and self.excess[s] else status
+        return STUCK if status == OK and self.excess[s] else status
 
     cdef int augment_walk(self, int32_t *tip, int32_t *depth, int32_t s, int sign) except -1 nogil:
         """Augment along order[0..depth]; cut the path before the first half-arc that becomes saturated."""
@@ -367,7 +367,7 @@ cdef class Network(Auto):
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
         """Solve by repair while that is likely to be the fastest algorithm.
 
-        SPENT if a kernel for whole networks is to take over, AGAIN for a solve from scratch, PROBE if repair from scratch is to be tried.
+        BEHIND or WHOLE if a kernel for whole networks is to take over, AGAIN for a solve from scratch, PROBE if repair from scratch is to be tried.
         """
         cdef int status
         cdef double cold = self.cold(SCALED if algorithm == SCALING else COLD)
@@ -375,7 +375,7 @@ cdef class Network(Auto):
         self.bounded = warm and algorithm == AUTO and self.patience < 0 and not self.stopped_algorithm and cold < FAR
         self.way = SCALING if algorithm == SCALING else REPAIR
         if algorithm == SCALING and (not warm or self.stopped_algorithm == SCALING and not self.reshaped):
-            return SPENT
+            return WHOLE
         if algorithm == AUTO:
             status = self.first_choice(cold)
             if status != OK:
@@ -384,9 +384,9 @@ cdef class Network(Auto):
         if status != OK:
             return status
         if algorithm == SIMPLEX:
-            return SPENT if self.uneven() else OK
+            return WHOLE if self.uneven() else OK
         if self.bounded and self.size and not self.is_promising(BY_REPAIR, cold):
-            return SPENT
+            return WHOLE
         if self.reshaped and (self.off_centre or warm and self.mostly_changed()):
             status = self.centre()
             if status != OK:
@@ -403,12 +403,14 @@ cdef class Network(Auto):
             status = self.repair_within(cold)
         else:
             status = self.repair()
+            if status == SPENT:
+                status = BEHIND
         if status == PROBE:
             return status
-        self.learn_repair(status == SPENT)
-        if warm and (status == OK or status == SPENT) and self.centring_pays(status) and status == OK:
-            return self.centre()
-        return status
+        self.learn_repair(status == BEHIND)
+        if warm and (status == OK or status == BEHIND) and self.centring_pays(status) and status == OK:
+            status = self.centre()
+        return BEHIND if status == SPENT else status
 
     def solve(self, int algorithm, double time_limit, /):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
@@ -461,27 +463,30 @@ cdef class Network(Auto):
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
         """Find an optimum, or any feasible flow if it is `late`."""
         cdef int status
+        cdef bint given_up
         self.at_basis = self.bounded = self.probed = False
         self.given_up = self.probe_time = 0
         with nogil:
             status = self.run(algorithm, warm)
         if status == PROBE:
             status = self.probe()
-            if status == SPENT:
+            if status == BEHIND:
                 with nogil:
                     status = self.run(algorithm, warm)
         if not warm and algorithm == AUTO and status == OK:
             self.note_cold(self.repaired(), REPAIR)
-        if status == SPENT and algorithm == SCALING:
+        given_up = status == BEHIND or status == WHOLE
+        if given_up and algorithm == SCALING:
             status = self.scaling_answer()
-        elif self.bounded and (status == SPENT or status == AGAIN):
+        elif self.bounded and (given_up or status == AGAIN):
             status = self.hand_over(status == AGAIN)
-        elif status == SPENT or status == LATE and algorithm == AUTO:
+        elif given_up or status == LATE and algorithm == AUTO:
             if self.hopeless():
-                self.simplex_due = status == SPENT
+                self.simplex_due = given_up
+                status = DECLINED if given_up else LATE
             else:
                 status = self.simplex_answer(warm, warm or algorithm == SIMPLEX, -1)
-        if status == SPENT:
+        if status == DECLINED:
             self.scans_left = FAR
             with nogil:
                 status = self.cancel_unsaturable()
@@ -494,7 +499,7 @@ cdef class Network(Auto):
         return status
 
     cdef int probe(self) except -1:
-        """Try repair from scratch while its pace lasts; SPENT, with flow and potentials as before, if it falls behind.
+        """Try repair from scratch while its pace lasts; BEHIND, with flow and potentials as before, if it loses that.
 
         The time of a change says little about that of a cold solve: a planar network whose supplies are all new may be solved in a pass from scratch.
         """
@@ -506,12 +511,12 @@ cdef class Network(Auto):
         with nogil:
             status = self.cancel_unsaturable()
         if status != OK:
-            return status
+            return BEHIND if status == SPENT else status
         res, pot, exc = _copy(self.residual[:2 * self.m]), _copy(self.potential[:self.n]), _copy(self.excess[:self.n])
         self.probed = True
         before = self.repaired()
         status = self.repair_anew()
-        if status != SPENT:         # an answer, or a proof in terms of the present flow
+        if status != BEHIND:        # an answer, or a proof in terms of the present flow
             return status
         self.probe_time += self.repaired() - before
         self.reserve_all()
@@ -532,7 +537,7 @@ cdef class Network(Auto):
                     self.send(2 * a + 1, -delta)
         self.unsaturable_count, self.turn, self.size, self.hub, self.hub_size, self.unlimited_full = 0, 0, size, hub, hub_seen, unlimited_full
         self.probe_failed()
-        return SPENT
+        return BEHIND
 
     cdef int hand_over(self, bint anew) except -1:
         """Solve after repair of a change was given up: by the simplex from the present state, within the time left to waste, else from scratch."""
@@ -541,7 +546,7 @@ cdef class Network(Auto):
         cdef int64_t limit = self.simplex_limit(cold)
         if self.hopeless():
             self.simplex_due = True
-            return SPENT
+            return DECLINED
         if anew or self.record[COLD_WAY] == REPAIR:
             return self.solve_anew()
         if limit and self.is_promising(BY_SIMPLEX, cold):
@@ -554,14 +559,14 @@ cdef class Network(Auto):
 
     cdef int solve_anew(self) except -1:
         """Solve from scratch, as a new network, by the algorithm that answered the last time; repair goes first where the network may have become easier."""
-        cdef int status = SPENT
+        cdef int status = BEHIND
         self.drop_basis()
         if not self.deadline and self.easier_now(np.count_nonzero(self.all_supplies())):
             status = self.repair_anew()
-        return self.simplex_answer(False, False, -1) if status == SPENT else status
+        return self.simplex_answer(False, False, -1) if status == BEHIND else status
 
     cdef int repair_anew(self) except -1:
-        """Reset flow and potentials and repair while the pace lasts; SPENT if it falls behind."""
+        """Reset flow and potentials and repair while the pace lasts; BEHIND if it loses that."""
         cdef int64_t before = self.repaired()
         cdef int status
         self.start_anew()
@@ -572,7 +577,7 @@ cdef class Network(Auto):
                 status = self.pace()
         if status == OK:
             self.note_cold(self.repaired() - before, REPAIR)
-        return status
+        return BEHIND if status == SPENT else status
 
     cdef bint hopeless(self) except -1:
         """True if the remaining time is too short for a new start of the simplex, judged by the speed of repair."""
@@ -791,7 +796,7 @@ cdef class Network(Auto):
 
         The basis stays for the next solve.  A basis that is `kept` has been made for that; any other needs `ripen` first.
 
-        AGAIN once its work exceeds a `limit` that is not negative.  SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
+        AGAIN once its work exceeds a `limit` that is not negative.  DECLINED if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
         cdef int64_t[::1] known
         cdef int32_t[::1] may_differ
@@ -808,12 +813,12 @@ cdef class Network(Auto):
             basis = self.basis_of_all(warm, kept)
             outcome = basis.solve(self.left(), rescue, limit)
         status, answer, potential, statistics = outcome
-        if status == simplex.RANGE:
-            return SPENT
-        if status == simplex.SPENT:
+        if status == RANGE:
+            return DECLINED
+        if status == SPENT:
             self.given_up += statistics["work"]
             return AGAIN
-        if status == simplex.LATE:
+        if status == LATE:
             if basis.reusable() or basis.ripens():
                 known, may_differ = self.all_supplies(), _empty(self.m // 8 + 64, np.int32)
                 self.basis, self.based, self.basis_supply, self.may_differ, self.may_differ_count, self.stopped_algorithm = basis, True, known, may_differ, -1, SIMPLEX
@@ -844,7 +849,7 @@ cdef class Network(Auto):
     cdef int scaling_answer(self) except -1:
         """Solve the network by cost scaling, from scratch or from where it was stopped; take over its optimum.
 
-        SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
+        DECLINED if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
         tail, head, capacity, cost, flow, lower = self.columns()
         pot = None
@@ -853,9 +858,9 @@ cdef class Network(Auto):
         outcome = scaling.solve(tail, head, capacity, cost, self.all_supplies(), lower, self.left(),
                                 flow if pot is not None else self.none64, pot if pot is not None else self.none64, 0, 0)
         status, answer, potential, statistics = outcome
-        if status == scaling.RANGE:
-            return SPENT
-        if status == scaling.LATE:
+        if status == RANGE:
+            return DECLINED
+        if status == LATE:
             if answer is not None and statistics["gap"] is not None:
                 self.late_outcome, self.stopped_algorithm = outcome, SCALING
             return LATE
@@ -989,16 +994,16 @@ cdef class Network(Auto):
                     if status == INTERRUPTED:
                         return status
                     self.residual_range(v, sign, &lo, &hi)
-                    if lo == hi or status != OK and status != HANDOVER:
+                    if lo == hi or status != OK and status != STUCK:
                         return LATE
         self.clear_active()
         return OK
 
     cdef int raise_proof(self, int status, answer) except -1:
         """Raise the exception that a kernel for whole networks proved: `answer` is a cut, or a cycle."""
-        if status == simplex.INFEASIBLE:    # `scaling` has the same numbers
+        if status == INFEASIBLE:
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
-        if status == simplex.UNBOUNDED:
+        if status == UNBOUNDED:
             raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
         return 0
 
@@ -1012,7 +1017,7 @@ cdef class Network(Auto):
         if status == UNBOUNDED:
             # order[:path_length] leads from the head of order[path_length] to its tail, written from the far end
             cycle = [self.order[self.path_length] >> 1] + [self.order[i] >> 1 for i in range(self.path_length - 1, -1, -1)]
-            self.raise_proof(simplex.UNBOUNDED, np.array(cycle, np.int64))
+            self.raise_proof(UNBOUNDED, np.array(cycle, np.int64))
         if status == INFEASIBLE:
             self.mark_reachable(self.stuck_node, self.stuck_sign)
             marked = whole(self.mark)[:self.n] == self.stamp

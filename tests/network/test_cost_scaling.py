@@ -17,6 +17,7 @@ from bench.solver import general
 from bench.solver.instances import LiveNetwork, Rounds, SchedFamily
 from flowsched.exceptions import CostRangeError, InfeasibleError, UnboundedError
 from flowsched.kernels import scaling
+from flowsched.kernels import status as statuses
 from flowsched.network import INF, FlowNetwork, certify, min_cost_flow
 from flowsched.network.problem import FlowProblem
 
@@ -115,14 +116,14 @@ def test_rounds_are_its_own_and_local(machines, slots, tasks, k):
 def judge(problem, proof):
     status, answer, potential, stats = kernel(problem, proof=proof)
     told = oracles.optimum(problem)
-    if status == scaling.OK:
+    if status == statuses.OK:
         assert told.status == OPTIMAL and stats["epsilon"] == 0
         oracles.check_optimal(problem, answer, told.cost, potential)
-    elif status == scaling.INFEASIBLE:
+    elif status == statuses.INFEASIBLE:
         assert told.status == INFEASIBLE
         oracles.check_cut(problem, answer)
     else:
-        assert status == scaling.UNBOUNDED and told.status in (UNBOUNDED, INFEASIBLE)
+        assert status == statuses.UNBOUNDED and told.status in (UNBOUNDED, INFEASIBLE)
         oracles.check_cycle(problem, answer)
 
 
@@ -158,7 +159,7 @@ def test_dear_arcs(seed, top):
 
 def test_what_it_declines_is_answered_exactly_all_the_same():
     """The kernel has 2**57 for costs times nodes; above, the last phase of scaling answers alone, to 2**59."""
-    for bits, status in ((49, scaling.OK), (55, scaling.RANGE)):
+    for bits, status in ((49, statuses.OK), (55, statuses.RANGE)):
         problem = FlowProblem(
             np.array([0, 1, 0]),
             np.array([1, 2, 2]),
@@ -185,7 +186,7 @@ def test_huge_capacities_are_declined_by_the_kernel_only():
         np.array([-3, 2, 4]),
         np.array([2**60, -(2**60)]),
     )
-    assert kernel(problem)[0] == scaling.RANGE
+    assert kernel(problem)[0] == statuses.RANGE
 
 
 def test_an_unlimited_cycle_of_negative_cost_is_its_proof():
@@ -220,7 +221,7 @@ def test_a_coarse_flow_is_as_good_as_it_says_and_the_way_to_the_optimum(name):
     best = kernel(problem)
     for stop in (int(problem.cost.max()) // 4, 50, 2):
         status, flow, potential, stats = kernel(problem, stop=stop)
-        assert status == scaling.OK and stats["epsilon"] <= stop
+        assert status == statuses.OK and stats["epsilon"] <= stop
         check_whole(problem, flow, potential, stats["epsilon"])
         again = kernel(problem, flow=flow, potential=potential, epsilon=max(stats["epsilon"], 1))
         assert int(problem.cost @ again[1]) == int(problem.cost @ best[1])
@@ -237,7 +238,7 @@ def test_any_flow_and_potentials_will_do_to_start_from():
         flow = problem.lower + rng.integers(0, 5, 60)  # above the capacity, too
         potential = rng.integers(-1000, 1000, 15)
         status, answer, proof, _ = kernel(problem, flow=flow, potential=potential, epsilon=int(rng.integers(0, 30)))
-        assert status == scaling.OK
+        assert status == statuses.OK
         oracles.check_optimal(problem, answer, told.cost, proof)
 
 
@@ -251,15 +252,15 @@ def test_late_it_gives_the_flow_of_the_last_whole_phase(monkeypatch):
         return 0.0 if left >= 0 else 1e9
 
     monkeypatch.setattr(scaling, "time", SimpleNamespace(monotonic=monotonic))
-    best, found, status = kernel(problem), [], scaling.LATE
-    while status == scaling.LATE:
+    best, found, status = kernel(problem), [], statuses.LATE
+    while status == statuses.LATE:
         looks += 1 + looks // 4  # a build with fault points looks often
         left = looks
         status, flow, potential, stats = kernel(problem, limit=1.0)
         if flow is not None:
             check_whole(problem, flow, potential, stats["epsilon"])
             found.append(int(problem.cost @ flow))
-            if status == scaling.LATE:
+            if status == statuses.LATE:
                 rest = kernel(problem, flow=flow, potential=potential, epsilon=max(stats["epsilon"], 1))
                 assert int(problem.cost @ rest[1]) == int(problem.cost @ best[1])
                 assert rest[3]["refines"] <= best[3]["refines"]

@@ -11,6 +11,7 @@ from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
 from strategies import any_problems, random_problem
 
 import flowsched.kernels.simplex as simplex
+import flowsched.kernels.status as statuses
 from bench.solver import general
 from bench.solver.instances import SchedFamily
 from flowsched.exceptions import InfeasibleError, TimeLimitError
@@ -34,15 +35,15 @@ def judge(problem, start):
     """Solve from a start and compare with the oracle; return what the simplex counted."""
     answer = oracles.optimum(problem)
     status, found, potential, stats = solved(problem, start)
-    if status == simplex.OK:
+    if status == statuses.OK:
         cost = simplex.total_cost(problem.cost.copy(), found)
         assert (answer.status, answer.cost) == (OPTIMAL, cost)
         oracles.check_optimal(problem, found, cost, potential)
-    elif status == simplex.INFEASIBLE:
+    elif status == statuses.INFEASIBLE:
         assert answer.status == INFEASIBLE
         oracles.check_cut(problem, found)
     else:
-        assert status == simplex.UNBOUNDED
+        assert status == statuses.UNBOUNDED
         assert answer.status in (UNBOUNDED, INFEASIBLE)
         oracles.check_cycle(problem, found)
     return stats
@@ -93,7 +94,7 @@ def test_source_without_ways():
         np.array([0, 1, 1]), np.array([1, 0, 2]), np.array([3, 3, 3]), np.array([1, 1, 1]), np.array([1, 0, 0, -1])
     )
     for start in ("shortest_paths", "coarse"):
-        assert solved(problem, start)[0] == simplex.INFEASIBLE
+        assert solved(problem, start)[0] == statuses.INFEASIBLE
 
 
 @both
@@ -225,7 +226,7 @@ def test_stats_tell_the_start():
 
 def test_time_limit_in_the_phase():
     problem = general.grid(64, 64, 0)
-    assert solved(problem, "coarse", 0.0)[0] == simplex.LATE
+    assert solved(problem, "coarse", 0.0)[0] == statuses.LATE
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
     try:
         result = min_cost_flow(*columns, time_limit=0.0)
@@ -242,7 +243,7 @@ def test_no_range_is_left(start):
     scale = (2**55 // (n + 1) - 1) // int(problem.cost.max())
     big = FlowProblem(problem.tail, problem.head, problem.capacity, problem.cost * scale, problem.supply)
     status, flow, _, stats = solved(big, start)
-    assert (status, stats["start"]) == (simplex.OK, start)
+    assert (status, stats["start"]) == (statuses.OK, start)
     assert simplex.total_cost(big.cost, flow) == scale * oracles.optimum(problem).cost
 
 
@@ -252,7 +253,7 @@ def test_bounds_out_of_order_are_declined():
         wrong = FlowProblem(
             problem.tail, problem.head, np.array([capacity]), problem.cost, problem.supply, np.array([lower])
         )
-        assert solved(wrong, "any")[0] == simplex.RANGE
+        assert solved(wrong, "any")[0] == statuses.RANGE
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -262,7 +263,7 @@ def test_the_order_of_arcs_does_not_decide_on_the_range(last):
     capacity, cost, lower = np.full(9, 2**58), np.arange(1, 10), np.zeros(9, np.int64)
     lower[-1 if last else 0] = 1
     status, flow, _, _ = solved(FlowProblem(tail, head, capacity, cost, np.array([5, -5]), lower), "shortest_paths")
-    assert status == simplex.OK
+    assert status == statuses.OK
     assert simplex.total_cost(cost, flow) == (9 + 4 if last else 5)
 
 

@@ -26,7 +26,8 @@ from libc.stdint cimport int64_t, uint64_t
 from flowsched._faults cimport _zeros
 from flowsched.kernels.heap cimport FAR, fs_high_bit
 from flowsched.kernels.residual cimport AUGMENTATIONS, PUSHES, SEARCH_SCANS, SETTLED, WALK_SCANS
-from flowsched.kernels.search cimport AGAIN, OK, PROBE, SPENT, ShortestPaths
+from flowsched.kernels.search cimport ShortestPaths
+from flowsched.kernels.status cimport AGAIN, BEHIND, OK, PROBE, SPENT, WHOLE
 
 import numpy as np
 
@@ -84,7 +85,7 @@ cdef class Auto(ShortestPaths):
     # == the choices ==========================================================================================
 
     cdef int first_choice(self, double cold) except -1 nogil:
-        """SPENT: the simplex is to solve the change; AGAIN: a solve from scratch; PROBE: repair from scratch may be faster; OK: repair."""
+        """WHOLE: the simplex is to solve the change; AGAIN: a solve from scratch; PROBE: repair from scratch may be faster; OK: repair."""
         if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * self.size > self.record[COLD_SIZE] and not self.deadline:
             return AGAIN
         if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes:
@@ -92,7 +93,7 @@ cdef class Auto(ShortestPaths):
                 return AGAIN        # the change is as large as the network
         if self.needs_probe(min(self.expected(BY_REPAIR), self.expected(BY_SIMPLEX))):
             return PROBE
-        return SPENT if self.prefers_simplex() else OK
+        return WHOLE if self.prefers_simplex() else OK
 
     cdef int64_t scans_allowed(self, bint warm) except -1 nogil:
         """Half-arcs that repair may scan before the simplex takes over."""
@@ -124,23 +125,24 @@ cdef class Auto(ShortestPaths):
         return simplex >= repair
 
     cdef int pace(self) except -1 nogil:
-        """Repair from scratch; SPENT once it falls behind: less than i / `PACE` of the excesses and deficits are settled after i scans for each arc.
+        """Repair from scratch; BEHIND its pace: less than i / `PACE` of the excesses and deficits are settled after i scans for each arc.
 
         The remaining excesses of a congested network take longer than those settled, so there is no use in waiting for more of them.
         """
         cdef int64_t nodes = self.count_uneven(), part = self.live_arcs + 1000
-        cdef int i, status = SPENT
+        cdef int i, status
         self.scans_left = 0
-        for i in range(1, PACE):
-            self.scans_left += part
+        for i in range(1, PACE + 1):
+            self.scans_left += part if i < PACE else (SCANS_COLD + 1 - PACE) * part
             status = self.repair()
-            if status != SPENT or PACE * (nodes - self.count_uneven()) < i * nodes:
+            if status != SPENT:
                 return status
-        self.scans_left += (SCANS_COLD + 1 - PACE) * part
-        return self.repair()
+            if PACE * (nodes - self.count_uneven()) < i * nodes:
+                break
+        return BEHIND
 
     cdef int repair_within(self, double cold) except -1 nogil:
-        """Repair a change; SPENT once the remaining excesses, at the latest rate, are likely to take it beyond the fraction WORTH of a cold solve."""
+        """Repair a change; BEHIND once the remaining excesses, at the latest rate, are likely to take it beyond the fraction WORTH of a cold solve."""
         cdef int64_t most = self.scans_left, left = self.count_uneven(), before, work = self.repaired(), last
         cdef int64_t probe = FAR if self.probed or not self.bounded else <int64_t>(WASTE * self.cold(COLD_REPAIR) / (4 * WALK_NS)) + 1000
         cdef int64_t part = min(<int64_t>(2 * SLICE * cold / WALK_NS) + 100, probe)
@@ -155,7 +157,7 @@ cdef class Auto(ShortestPaths):
             if self.needs_probe(work):
                 return PROBE
             if most <= 0 or left >= before or work + <double>left * (work - last) / (before - left) > WORTH * cold:
-                return SPENT
+                return BEHIND
             part = min(<int64_t>(SLICE * cold / WALK_NS) + 100, probe)
 
     cdef int64_t simplex_limit(self, double cold) except? -1 nogil:
@@ -189,7 +191,7 @@ cdef class Auto(ShortestPaths):
         cdef int64_t *centred = &self.record[CENTRED]
         if not self.reshaped or self.hub < 0 or not self.size or 4 * work < price:
             return False
-        each = min(work // self.size * (GIVEN_UP if status == SPENT else 1), RECORD_MAX) + 1
+        each = min(work // self.size * (GIVEN_UP if status == BEHIND else 1), RECORD_MAX) + 1
         if self.record[IS_CENTRED]:
             centred[0] = each
             if self.mostly_changed():     # the potentials that repair leaves are likely to be as bad as those before

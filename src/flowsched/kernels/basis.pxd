@@ -10,17 +10,6 @@ cdef extern from *:
     const int64_t CINF "FS_CINF"    # unlimited
     const int64_t HUGE "FS_HUGE"    # residual capacity that only a cycle of unlimited arcs has
 
-cdef enum:             # how a solve, or a part of it, ends
-    C_OK = 0
-    C_INFEASIBLE = 1
-    C_UNBOUNDED = 2
-    C_RANGE = 3
-    C_LATE = 4
-    C_EASY = 6
-    C_JOINED = 7
-    C_SPENT = 8        # the caller's limit of work is reached
-    C_CHEAP = 5        # a deficit has too low a price: it would pay to make it larger
-
 cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
     int64_t cost       # in that direction
     int32_t tail

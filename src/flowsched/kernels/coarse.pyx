@@ -19,7 +19,8 @@ cimport cython
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t
 
-from flowsched.kernels.basis cimport C_LATE, C_OK, CINF, Basis
+from flowsched.kernels.basis cimport CINF, Basis
+from flowsched.kernels.status cimport LATE, OK
 from flowsched._faults cimport _copy, _empty, _zeros
 
 import numpy as np
@@ -126,7 +127,7 @@ cdef class Coarse:
         return 0
 
     cdef int refine(self, Basis owner) except -1 nogil:
-        """Route excesses until none is left, or the phase is given up; C_LATE if time is up."""
+        """Route excesses until none is left, or the phase is given up; LATE if time is up."""
         cdef Half *half = &self.half[0]
         cdef int64_t *pot = &self.potential[0]
         cdef int64_t *exc = &self.excess[0]
@@ -147,7 +148,7 @@ cdef class Coarse:
             if stale >= STALE * <int64_t>self.n:
                 stale = 0
                 if not self.update():
-                    return C_OK
+                    return OK
             s = self.queue[self.front]
             self.front = self.front + 1 if self.front + 1 < self.n else 0
             self.count -= 1
@@ -172,7 +173,7 @@ cdef class Coarse:
                         if best < 0 and length:             # a dead end: no path may enter it again
                             pot[v] = self.dead
                         elif p - least - self.eps < self.floor:
-                            return C_OK
+                            return OK
                         else:
                             pot[v] = p - least - self.eps
                         if length:
@@ -208,9 +209,9 @@ cdef class Coarse:
                     self.append(v)
                 owner.until_poll -= self.scanned - seen
                 seen = self.scanned
-                if owner.until_poll <= 0 and owner.poll() != C_OK:
-                    return C_LATE
-        return C_OK
+                if owner.until_poll <= 0 and owner.poll() != OK:
+                    return LATE
+        return OK
 
     cdef int hand_over(self, Basis owner) except -1 nogil:
         """Load this flow and these potentials into the basis as its start."""
@@ -307,7 +308,7 @@ cdef class Coarse:
 
 
 cdef int coarse_flow(Basis owner, int64_t *scanned) except -1:
-    """Load a coarse flow, in `load`, and its potentials into the basis; C_LATE if time is up.  `scanned` becomes the number of half-arcs scanned."""
+    """Load a coarse flow, in `load`, and its potentials into the basis; LATE if time is up.  `scanned` becomes the number of half-arcs scanned."""
     cdef Coarse coarse = Coarse(owner)
     cdef int status
     owner.load = _zeros(owner.slots, INT64)
@@ -315,6 +316,6 @@ cdef int coarse_flow(Basis owner, int64_t *scanned) except -1:
         coarse.load(owner)
         status = coarse.refine(owner)
         scanned[0] = coarse.scanned
-        if status == C_OK:
+        if status == OK:
             coarse.hand_over(owner)
     return status

@@ -18,7 +18,8 @@ topological ordering (1969).
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from flowsched.kernels.basis cimport C_LATE, C_OK, HUGE, Basis
+from flowsched.kernels.basis cimport HUGE, Basis
+from flowsched.kernels.status cimport LATE, OK
 from flowsched._faults cimport FS_FUEL, _empty, _zeros
 
 import numpy as np
@@ -122,7 +123,7 @@ cdef class Completion:
         return 0
 
     cdef int measure(self, Basis owner) except -1 nogil:
-        """Make all labels exact that are not above the last one of a node of excess, by Dial's buckets; C_LATE if time is up."""
+        """Make all labels exact that are not above the last one of a node of excess, by Dial's buckets; LATE if time is up."""
         cdef int32_t bucket[LONGEST + 1]
         cdef int32_t[::1] later, sooner         # in the bucket
         cdef int64_t[::1] label = self.label
@@ -155,7 +156,7 @@ cdef class Completion:
             if self.until_poll < 0:
                 self.until_poll = FS_FUEL // 4
                 if owner.overdue():
-                    return C_LATE
+                    return LATE
             for i in range(self.first[v], self.first[v + 1]):
                 w, d = self.way[i].head, level + self.way[i].back
                 if label[w] <= d or not self.room[self.way[i].code ^ 1]:
@@ -177,7 +178,7 @@ cdef class Completion:
         for v in range(self.n if queued else 0):
             label[v] = min(label[v], level)
         self.work = 0
-        return C_OK
+        return OK
 
     cdef int augment(self, int32_t length, int32_t end) except? -1 nogil:
         """Augment along the path; return the length of the part before the first saturated half-arc, or before its end."""
@@ -198,7 +199,7 @@ cdef class Completion:
         return left
 
     cdef int route(self, int32_t s, Basis owner) except -1 nogil:
-        """Send the excess of s, until there is no path, or labels are to be made exact; C_LATE if time is up."""
+        """Send the excess of s, until there is no path, or labels are to be made exact; LATE if time is up."""
         cdef Way[::1] way = self.way
         cdef int64_t[::1] label = self.label
         cdef int32_t tip = s, length = 0, i, begin, end, v = -1, turn
@@ -219,7 +220,7 @@ cdef class Completion:
             if self.until_poll < 0:
                 self.until_poll = FS_FUEL // 4
                 if owner.overdue():
-                    return C_LATE
+                    return LATE
             if turn < end - begin:
                 self.onward[tip], self.trail[length], self.path[length] = i, tip, way[i].code
                 length += 1
@@ -234,22 +235,22 @@ cdef class Completion:
                     tip = self.trail[length]
                 elif least >= NEVER:
                     break
-        return C_OK
+        return OK
 
     cdef int run(self, Basis owner) except -1 nogil:
-        """Route all excesses; C_LATE if that takes too long, or there is no path."""
+        """Route all excesses; LATE if that takes too long, or there is no path."""
         cdef int32_t s
         cdef bint done = False
         while not done:
-            if self.measure(owner) != C_OK:
-                return C_LATE
+            if self.measure(owner) != OK:
+                return LATE
             done = True
             for s in range(self.n):
                 if self.excess[s] > 0:
-                    if self.label[s] >= NEVER or self.route(s, owner) != C_OK:
-                        return C_LATE
+                    if self.label[s] >= NEVER or self.route(s, owner) != OK:
+                        return LATE
                     done = done and self.excess[s] == 0
-        return C_OK
+        return OK
 
 
 cdef int64_t[::1] completed(Basis owner):
@@ -258,5 +259,5 @@ cdef int64_t[::1] completed(Basis owner):
     cdef bint missing
     rest.load(owner)
     with nogil:
-        missing = rest.run(owner) != C_OK
+        missing = rest.run(owner) != OK
     return None if missing else rest.room

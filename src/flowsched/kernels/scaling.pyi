@@ -9,12 +9,6 @@ _Ints = NDArray[np.int64]
 
 __test__: Final[dict[str, str]]
 
-OK: Final[int]
-INFEASIBLE: Final[int]
-UNBOUNDED: Final[int]
-RANGE: Final[int]
-LATE: Final[int]
-
 @final
 class Scaling:
     def __init__(self, *args: object, **kwargs: object) -> None: ...

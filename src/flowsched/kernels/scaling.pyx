@@ -61,6 +61,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from flowsched._faults cimport FS_FUEL, _copy, _empty, _zeros, fs_look
+from flowsched.kernels.status cimport INFEASIBLE, LATE, OK, RANGE, UNBOUNDED, UNPROVEN
 from flowsched.kernels.wide cimport fs_muladd
 
 import time
@@ -79,16 +80,9 @@ cdef enum:
     STEP_BITS = 5      # from phase to phase epsilon is divided by 2**STEP_BITS
     SHIFT_MIN = 6      # fewer fractional bits of a unit of cost prove little
     PROOF = 2          # scans of `refine_prices` per half-arc
-    C_OK = 0
-    C_INFEASIBLE = 1
-    C_UNBOUNDED = 2
-    C_RANGE = 3
-    C_LATE = 4
 
 cdef enum:
     FAR = 2147483647   # an unknown distance
-
-OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
 
 
 @cython.final
@@ -160,8 +154,8 @@ cdef class Scaling:
         with gil:
             fs_look()
             if self.deadline >= 0 and time.monotonic() >= self.deadline:
-                return C_LATE
-        return C_OK
+                return LATE
+        return OK
 
     # == loading ====================================================================================================
 
@@ -176,12 +170,12 @@ cdef class Scaling:
                 lo = self.lower[a]
                 if lo:
                     if lo > VOLUME_MAX or lowers_sum > VOLUME_MAX:
-                        return C_RANGE
+                        return RANGE
                     lowers_sum += lo
                     self.excess[u] -= lo
                     self.excess[v] += lo
             if w >= POT_MAX or w <= -POT_MAX:
-                return C_RANGE
+                return RANGE
             self.top_cost = max(self.top_cost, w if w > 0 else -w)
             if cap >= CINF:
                 self.has_endless |= w < 0
@@ -197,21 +191,21 @@ cdef class Scaling:
         for v in range(self.n):
             w = self.excess[v]
             if w > VOLUME_MAX or w < -VOLUME_MAX:
-                return C_RANGE
+                return RANGE
             self.volume += w if w > 0 else -w
             if self.volume > VOLUME_MAX:
-                return C_RANGE
+                return RANGE
         self.wide = self.volume + (self.limited if self.has_endless else negative) + 1
         if self.wide > VOLUME_MAX:
-            return C_RANGE
+            return RANGE
         while self.shift < 62 and (<int64_t> 1 << self.shift) <= self.n:
             self.shift += 1
         while self.shift and (max(self.top_cost, 1) >= (<int64_t> 1 << COST_BITS) >> self.shift
                               or max(self.top_cost, 1) >= (POT_MAX >> self.shift) // (16 * (<int64_t>self.n + 1))):
             self.shift -= 1
         if self.shift < SHIFT_MIN and (<int64_t> 1 << self.shift) <= self.n:
-            return C_RANGE
-        return C_OK if self.top_cost < (POT_MAX >> self.shift) // (16 * (<int64_t>self.n + 1)) else C_RANGE
+            return RANGE
+        return OK if self.top_cost < (POT_MAX >> self.shift) // (16 * (<int64_t>self.n + 1)) else RANGE
 
     cdef int fill(self) except -1 nogil:
         """Lay the half-arcs out by node, in the order of the arcs, with the flow to start from if there is one."""
@@ -226,8 +220,8 @@ cdef class Scaling:
             self.to, self.mate = _empty(self.halves, np.int32), _empty(self.halves, np.int32)
             self.scaled_cost, self.room, self.both = _empty(self.halves, np.int64), _empty(self.halves, np.int64), _empty(self.halves, np.int64)
         for a in range(self.m - 1, -1, -1):
-            if a % CHUNK == 0 and self.poll() != C_OK:
-                return C_LATE
+            if a % CHUNK == 0 and self.poll() != OK:
+                return LATE
             u, v, cap = self.tail[a], self.head[a], self.capacity[a]
             if lowers:
                 lo = self.lower[a]
@@ -237,7 +231,7 @@ cdef class Scaling:
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
             total += cap
             if total > VOLUME_MAX:
-                return C_RANGE
+                return RANGE
             w = self.cost[a] * scale
             self.first[u] -= 1
             self.first[v] -= 1
@@ -251,12 +245,12 @@ cdef class Scaling:
             self.to[k], self.mate[k], self.scaled_cost[k], self.room[k], self.both[k] = u, h, -w, flow, cap
         for v in range(self.n):
             if not -far < self.potential[v] < far:
-                return C_RANGE
+                return RANGE
             self.potential[v] *= scale
-        return C_OK
+        return OK
 
     cdef int endless(self) except -1 nogil:
-        """Look for a negative cycle of unlimited arcs by the Bellman-Ford algorithm; C_UNBOUNDED with one that the arcs ``by`` lead back along."""
+        """Look for a negative cycle of unlimited arcs by the Bellman-Ford algorithm; UNBOUNDED with one that the arcs ``by`` lead back along."""
         cdef int32_t a, v, u, turn = 0
         cdef int64_t[::1] dist = self.whole_cost_potential
         cdef bint better = True
@@ -272,13 +266,13 @@ cdef class Scaling:
                 u, v = self.tail[a], self.head[a]
                 if u == v and self.cost[a] < 0:
                     self.cycle_arc, self.by[v] = a, a
-                    return C_UNBOUNDED
+                    return UNBOUNDED
                 if dist[u] + self.cost[a] < dist[v]:
                     dist[v] = dist[u] + self.cost[a]
                     self.by[v] = a
                     better = True
-            if self.poll() != C_OK:
-                return C_LATE
+            if self.poll() != OK:
+                return LATE
             turn += 1
             if turn & turn - 1 == 0:        # after 1, 2, 4, ... turns: do the arcs `by` form a cycle?
                 for v in range(self.n):
@@ -290,8 +284,8 @@ cdef class Scaling:
                         u = self.tail[self.by[u]]
                     if self.by[u] >= 0 and self.dist[u] == v:
                         self.cycle_arc = self.by[u]
-                        return C_UNBOUNDED
-        return C_OK
+                        return UNBOUNDED
+        return OK
 
     # == one phase ====================================================================================================
 
@@ -400,13 +394,13 @@ cdef class Scaling:
         if left:
             settled = top
             if not self.reachable():
-                return C_INFEASIBLE
+                return INFEASIBLE
         for v in range(self.n):
             pot[v] -= <int64_t>min(dist[v], settled) << bits
             if pot[v] <= -POT_MAX:
-                return C_RANGE
+                return RANGE
             self.current[v] = first[v]
-        return C_LATE if self.until_poll < 0 and self.poll() != C_OK else C_OK
+        return LATE if self.until_poll < 0 and self.poll() != OK else OK
 
     cdef bint reachable(self) except -1 nogil:
         """True if a node with a deficit can be reached from every excess; otherwise `listed` is 1 for the nodes from which none can be."""
@@ -484,7 +478,7 @@ cdef class Scaling:
             if self.has_no_admissible(v):
                 h = self.relabel(v, eps)
                 if h < 0 or self.relabels_since_update >= self.relabels_until_update:
-                    return C_OK
+                    return OK
             else:
                 h = self.current[v]
             w = self.to[h]
@@ -496,7 +490,7 @@ cdef class Scaling:
             self.send(h, v, w, amount)
             if self.excess[w] > 0:
                 self.enqueue(w)
-        return C_OK
+        return OK
 
     cdef int refine(self, int bits) except -1 nogil:
         """Make the flow eps-optimal, eps = 2**bits."""
@@ -509,19 +503,19 @@ cdef class Scaling:
         while True:
             if self.relabels_since_update >= self.relabels_until_update:
                 status = self.global_update(bits)
-                if status != C_OK:
+                if status != OK:
                     return status
                 self.list_active()
             if not self.queued:
-                return C_OK
+                return OK
             v = self.dequeue()
             self.discharge(v, eps)
             if self.excess[v] > 0:
                 self.enqueue(v)
             if self.out_of_range:
-                return C_RANGE
-            if self.until_poll < 0 and self.poll() != C_OK:
-                return C_LATE
+                return RANGE
+            if self.until_poll < 0 and self.poll() != OK:
+                return LATE
 
     # == the end ========================================================================================================
 
@@ -534,7 +528,7 @@ cdef class Scaling:
         return True
 
     cdef int refine_prices(self, int64_t budget) except -1 nogil:
-        """Look for potentials in whole costs that prove the flow optimal, within `budget` scans; C_OK if they are found, C_RANGE if not, C_LATE."""
+        """Look for potentials in whole costs that prove the flow optimal, within `budget` scans; OK if they are found, UNPROVEN, or LATE."""
         cdef int32_t v, h, w, shift = self.shift
         cdef int64_t p, q
         cdef int64_t[::1] whole = self.whole_cost_potential
@@ -554,9 +548,9 @@ cdef class Scaling:
             self.until_poll -= self.first[v + 1] - self.first[v]
             self.scans += self.first[v + 1] - self.first[v]
             if budget < 0:
-                return C_RANGE
-            if self.until_poll < 0 and self.poll() != C_OK:
-                return C_LATE
+                return UNPROVEN
+            if self.until_poll < 0 and self.poll() != OK:
+                return LATE
             p = whole[v]
             for h in range(self.first[v], self.first[v + 1]):
                 if self.room[h] > 0:
@@ -566,7 +560,7 @@ cdef class Scaling:
                         self.enqueue(w)
         for v in range(self.n):
             self.potential[v] = whole[v]
-        return C_OK
+        return OK
 
     cdef int save_flow(self) except -1 nogil:
         """Copy the flow, which is whole, and its potentials."""
@@ -581,11 +575,11 @@ cdef class Scaling:
         cdef int status = self.survey()
         cdef bint even, sure
         cdef int step, bits = 0
-        if status == C_OK and self.has_endless:
+        if status == OK and self.has_endless:
             status = self.endless()
-        if status == C_OK:
+        if status == OK:
             status = self.fill()
-        if status != C_OK:
+        if status != OK:
             return status
         step = STEP_BITS if eps > 0 else FIRST_BITS
         eps = (min(eps, self.top_cost) if eps > 0 else self.top_cost) << self.shift
@@ -601,12 +595,14 @@ cdef class Scaling:
                 if bits <= self.shift:
                     sure = bits == 0 and <int64_t> 1 << self.shift > self.n
                     status = self.refine_prices(NEVER if sure else self.proof_scans * <int64_t>self.halves)
-                    if status != C_RANGE or bits == 0:
+                    if status != UNPROVEN:
                         return status
+                    if bits == 0:
+                        return RANGE
             bits = max(bits - step, 0)
             eps = <int64_t> 1 << bits
             status = self.refine(bits)
-            if status != C_OK:
+            if status != OK:
                 return status
             even, step = True, STEP_BITS
 
@@ -615,7 +611,7 @@ cdef class Scaling:
         cdef int32_t v
         for v in range(self.n):
             self.potential[v] >>= self.shift
-        return C_OK
+        return OK
 
     # == the answer =======================================================================================================
 
@@ -665,16 +661,16 @@ cdef class Scaling:
         with nogil:
             status = self.run(epsilon, stop)
         answer = proof = gap = None
-        if status == C_LATE and self.saved_room.shape[0]:
+        if status == LATE and self.saved_room.shape[0]:
             self.room, self.potential = self.saved_room, self.saved_potential
             self.round_potentials()
-        if status == C_OK or status == C_LATE and self.saved_room.shape[0]:
+        if status == OK or status == LATE and self.saved_room.shape[0]:
             left = self.least_epsilon()
             answer, proof = self.flow(), self.potential.base
-            gap = self.gap(answer) if status == C_LATE else 0
-        elif status == C_INFEASIBLE:
+            gap = self.gap(answer) if status == LATE else 0
+        elif status == INFEASIBLE:
             answer = self.listed.base.view(bool)
-        elif status == C_UNBOUNDED:
+        elif status == UNBOUNDED:
             answer = self.cycle()
         return status, answer, proof, {
             "pushes": self.pushes, "relabels": self.relabels, "scans": self.scans, "updates": self.updates,

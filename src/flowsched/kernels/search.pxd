@@ -5,18 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from flowsched.kernels.heap cimport Heap, Label, insert, remove
 from flowsched.kernels.residual cimport Residual
-
-cdef enum:             # how a step of a solve ends
-    OK = 0
-    INFEASIBLE = 1
-    UNBOUNDED = 2
-    RANGE = 3
-    LATE = 4
-    INTERRUPTED = 5
-    HANDOVER = 6       # the step's limit is reached, and the next algorithm goes on
-    SPENT = 7          # the limit of scans is reached, or another algorithm is to solve the change
-    AGAIN = 8          # a solve from scratch is likely to be faster: `solve_anew`
-    PROBE = 9          # a repair from scratch may be faster: `probe` tries it
+from flowsched.kernels.status cimport OK, SPENT
 
 
 cdef class ShortestPaths(Residual):
@@ -31,7 +20,7 @@ cdef class ShortestPaths(Residual):
     cdef int64_t budget                    # limit for one walk, and for a search from one end
     cdef int64_t until_poll                # left until the next check of the clock and signals
     cdef int64_t poll_interval             # between two checks: the start value of `until_poll`
-    cdef int64_t scans_left                # left until the solve stops with SPENT
+    cdef int64_t scans_left                # left until the step stops with SPENT
     cdef double deadline                   # by time.monotonic; 0 without a limit
     cdef object pending_error              # exception of a signal handler, to be raised once (I) holds
 

@@ -23,6 +23,7 @@ from libc.stdint cimport int32_t, int64_t
 from flowsched._faults cimport _zeros, fs_look
 from flowsched.kernels.heap cimport FAR, Label, clear_heap, least, remove
 from flowsched.kernels.residual cimport AUGMENTATIONS, BIG, CINF, POT_MAX, SEARCH_SCANS, SEARCHES, SETTLED, Residual, grown, larger, mag
+from flowsched.kernels.status cimport BEYOND, INFEASIBLE, INTERRUPTED, LATE, OK, RANGE, UNBOUNDED
 
 import time
 
@@ -228,7 +229,7 @@ cdef class ShortestPaths(Residual):
                     return self.put_back(settled[0], i, radius, other, sign)
                 self.set_potential(v, self.potential[v] + sign * (other - self.label[2 * v + 1].dist))
         if meet < 0:
-            return HANDOVER        # no end is nearer than the limit
+            return BEYOND
         return self.augment_search(s, meet, sign, goal, sides)
 
     cdef int put_back(self, int32_t near, int32_t far, int64_t radius, int64_t other, int sign) except -1 nogil:
@@ -301,7 +302,7 @@ cdef class ShortestPaths(Residual):
             self.path_length = 0
             if self.tail(h) != self.head(h):
                 status = self.search(self.head(h), 1, self.tail(h), -self.reduced(h))
-                if status == HANDOVER:
+                if status == BEYOND:
                     continue
                 if status != OK:
                     return status

@@ -16,14 +16,6 @@ SLOT: Final[np.dtype[np.void]]
 LINK: Final[np.dtype[np.void]]
 SLACK: Final[np.dtype[np.void]]
 NODE: Final[np.dtype[np.void]]
-OK: Final[int]
-INFEASIBLE: Final[int]
-UNBOUNDED: Final[int]
-RANGE: Final[int]
-LATE: Final[int]
-EASY: Final[int]
-JOINED: Final[int]
-SPENT: Final[int]
 
 @final
 class Simplex(Basis):

@@ -92,12 +92,11 @@ cimport cython
 from libc.math cimport exp, fabs, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from flowsched.kernels.basis cimport (
-    C_CHEAP, C_EASY, C_INFEASIBLE, C_JOINED, C_LATE, C_OK, C_RANGE, C_SPENT, C_UNBOUNDED, CINF, HUGE, Basis, Link, Node, Slack, Slot,
-)
+from flowsched.kernels.basis cimport CINF, HUGE, Basis, Link, Node, Slack, Slot
 from flowsched.kernels.coarse cimport coarse_flow
 from flowsched.kernels.completion cimport completed
 from flowsched._faults cimport FS_LONG, _copy, _empty, _zeros, fs_look
+from flowsched.kernels.status cimport CHEAP, EASY, INFEASIBLE, JOINED, LATE, OK, RANGE, SPENT, UNBOUNDED
 from flowsched.kernels.wide cimport fs_muladd
 
 import time
@@ -172,8 +171,6 @@ cdef enum:             # the first tree: see `crash`
 
 _START = ("nothing", "shortest_paths", "coarse", "flow")
 STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE, "joined": START_JOINED}     # `start` of `solve`
-
-OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY, JOINED, SPENT = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY, C_JOINED, C_SPENT
 
 
 @cython.final
@@ -292,15 +289,15 @@ cdef class Simplex(Basis):
                 lo = self.lower[a]
                 if lo:
                     if lo > VOLUME_MAX or bounds > VOLUME_MAX:
-                        return C_RANGE
+                        return RANGE
                     bounds += lo
                     self.balance[u] -= lo
                     self.balance[v] += lo
             if cap < lo or lo < 0:
-                return C_RANGE
+                return RANGE
             self.flow[a] = lo
             if w > RISE_MAX or w < -RISE_MAX:
-                return C_RANGE
+                return RANGE
             self.top_cost = max(self.top_cost, w if w > 0 else -w)
             if cap == lo:
                 continue
@@ -317,21 +314,21 @@ cdef class Simplex(Basis):
         for u in range(self.n):
             w = self.balance[u]
             if w > VOLUME_MAX or w < -VOLUME_MAX:
-                return C_RANGE
+                return RANGE
             self.volume += w if w > 0 else -w
             if self.volume > VOLUME_MAX:
-                return C_RANGE
+                return RANGE
             self.chained += w == 0 and self.ends_seen[u] == 3 and self.first[u + 1] == 1
             self.first[u + 1] += self.first[u]
         if self.top_cost >= RISE_MAX // (self.n + 1):
-            return C_RANGE
+            return RANGE
         if self.volume + (limited if endless else self.negative) > VOLUME_MAX:
-            return C_RANGE
+            return RANGE
         self.kept &= not endless
         self.wide = CINF if endless else self.volume + self.negative + 1
         if self.kept:               # room for supplies to grow and costs to turn negative
             self.wide = 4 * self.wide if self.wide < HUGE // 4 else HUGE - 1
-        return C_OK
+        return OK
 
     cdef int level(self) except -1 nogil:
         """Shift the initial potentials to start from 0, or reset them if they differ by more than the length of any path."""
@@ -355,7 +352,7 @@ cdef class Simplex(Basis):
         for a in range(self.m):
             if a % CHUNK == 0:
                 status = self.poll()
-                if status != C_OK:
+                if status != OK:
                     return status
             u, v, cap = self.tail[a], self.head[a], self.capacity[a]
             if lowers:
@@ -379,7 +376,7 @@ cdef class Simplex(Basis):
             if self.wide < CINF:
                 self.total += cap
                 if self.total >= HUGE - self.volume:
-                    return C_RANGE
+                    return RANGE
             if loaded:
                 flow = max(min(self.before[a] - lo, cap), 0)
                 if flow == cap:
@@ -549,7 +546,7 @@ cdef class Simplex(Basis):
         """Build the first tree, from scratch or from the flow given; where paths would hold little of the flow, from that of `Coarse`."""
         cdef int status = self.forest(-1)
         cdef bint congested
-        if status != C_OK:
+        if status != OK:
             return status
         self.rank()
         if self.load.shape[0]:
@@ -559,13 +556,13 @@ cdef class Simplex(Basis):
         elif self.start == START_ANY:
             self.trace()
             if self.slots >= self.bulk and self.unplaced < EASE * self.volume:
-                return C_EASY
+                return EASY
             congested = self.unplaced > SCARCE * self.volume and self.jams >= self.sources
             self.start = START_COARSE if congested and self.slots < self.n * (THIN + self.n / LARGE) else START_PATHS
         if self.start == START_COARSE:
             with gil:
                 status = self.sketch()
-            if status != C_OK:
+            if status != OK:
                 return status
             self.rank()
         return self.load_tree()
@@ -579,7 +576,7 @@ cdef class Simplex(Basis):
                 sink = v
         status = coarse_flow(self, &self.sketched)
         with nogil:
-            if status == C_OK:
+            if status == OK:
                 self.level()
                 status = self.forest(sink)
         return status
@@ -622,7 +619,7 @@ cdef class Simplex(Basis):
             self.until_poll -= at[v + 1] - at[v] + 1
             if self.until_poll < 0:
                 status = self.poll()
-                if status != C_OK:
+                if status != OK:
                     return status
             for i in range(at[v], at[v + 1]):
                 e = self.entry[i]
@@ -648,7 +645,7 @@ cdef class Simplex(Basis):
             if self.dist[v] < CINF:
                 self.step = max(self.step, self.dist[v])
         self.step = self.step // 10 + 1
-        return C_OK
+        return OK
 
     cdef bint raise_penalty(self) except -1 nogil:
         """Raise the price of all deficits; False if none is left, or no price will help."""
@@ -819,23 +816,23 @@ cdef class Simplex(Basis):
         cdef int64_t rc
         cdef int status
         for e in range(self.slots if self.load.shape[0] else 0):
-            status = C_CHEAP
-            while status == C_CHEAP and self.code[e] >= 0 and self.load[e]:
+            status = CHEAP
+            while status == CHEAP and self.code[e] >= 0 and self.load[e]:
                 rc = self.slot[e].cost + self.potential[self.slot[e].tail] - self.potential[self.slot[e].head]
                 if rc > 0 or rc == 0 and 2 * self.load[e] < self.room[e]:
                     self.swap(e)
                     self.load[e] = self.room[e] - self.load[e]
                     rc = -rc
                 status = self.pivot(e, rc, self.load[e])
-                if status == C_OK:
+                if status == OK:
                     self.load[e] = 0        # the arc now in this slot is at a bound; `flow_so_far` may come next
-                if status == C_CHEAP:
+                if status == CHEAP:
                     self.raise_penalty()
-                elif status == C_OK and self.until_poll <= 0:
+                elif status == OK and self.until_poll <= 0:
                     status = self.poll()
-                if status != C_OK and status != C_CHEAP:
+                if status != OK and status != CHEAP:
                     return status
-        return C_OK
+        return OK
 
     # == the simplex ===============================================================================================
 
@@ -874,12 +871,12 @@ cdef class Simplex(Basis):
         self.until_poll = FS_LONG
         if self.allowance >= 0:
             if self.work() > self.allowance:
-                return C_SPENT
+                return SPENT
             self.until_poll = min(FS_LONG, (self.allowance - self.work()) // 16 + 64)
         with gil:
             fs_look()
             now = time.monotonic() - self.begun
-        return self.hurry(now) if self.limit >= 0 else C_OK
+        return self.hurry(now) if self.limit >= 0 else OK
 
     cdef inline int64_t work(self) noexcept nogil:
         """Work of this solve, in about ns: the same for the same network, at any load of the machine."""
@@ -902,13 +899,13 @@ cdef class Simplex(Basis):
             if self.yields:
                 end = self.rescue
         if now >= self.limit - end:
-            return C_LATE
+            return LATE
         if 2 * self.pivots * self.limit > (self.n - 2 * self.pivots_before) * now:
             rise = min(rise, PRESS * (self.pivots - self.pivots_at_check) / self.n)
         self.looked, self.pivots_at_check = now, self.pivots
         if self.whole and self.deficits and not self.load.shape[0] and self.penalty < enough:
             self.charge(min(<int64_t>(<double>max(self.penalty, self.step) * (exp(rise) - 1)), enough))
-        return C_OK
+        return OK
 
     cdef bint overdue(self) except -1 nogil:
         """Run signal handlers; True if the caller needs the remaining time, or else if half of the tolerance beyond the limit has passed."""
@@ -976,15 +973,15 @@ cdef class Simplex(Basis):
                     if rising:
                         left = self.slots
             if enter < 0:
-                return C_OK
+                return OK
             status = self.pivot(enter, best, 0)
-            if status == C_CHEAP:
+            if status == CHEAP:
                 self.raise_penalty()
-            elif status != C_OK:
+            elif status != OK:
                 return status
             if self.until_poll <= 0:
                 status = self.poll()
-                if status != C_OK:
+                if status != OK:
                     return status
 
     cdef int pivot(self, int32_t e, int64_t rc, int64_t load) except -1 nogil:
@@ -1012,7 +1009,7 @@ cdef class Simplex(Basis):
         apex = u
         if delta >= HUGE:
             self.cycle_slot = e
-            return C_CHEAP if apex == self.n else C_UNBOUNDED
+            return CHEAP if apex == self.n else UNBOUNDED
         self.pivots += 1
         self.pivots_since_numbering += 1
         if delta:
@@ -1030,7 +1027,7 @@ cdef class Simplex(Basis):
             self.degenerate += 1
         if out < 0:
             self.swap(e)
-            return C_OK
+            return OK
         load += delta
         if not side:       # the part with the head is cut off
             near, far = self.slot[e].head, self.slot[e].tail
@@ -1041,7 +1038,7 @@ cdef class Simplex(Basis):
         self.leave(out, e)
         self.reroot(out, near, far, up, down, code)
         self.shift(near, out, rc)
-        return C_OK
+        return OK
 
     cdef int leave(self, int32_t out, int32_t e) except -1 nogil:
         """Move the arc from `out` to its parent, which is at a bound, into slot e, in the direction in which it has residual capacity."""
@@ -1164,13 +1161,13 @@ cdef class Simplex(Basis):
     cdef int finish(self) except -1 nogil:
         """Write the flow in the tree; INFEASIBLE if an artificial arc root -> v carries flow."""
         cdef int32_t v
-        cdef int status = C_OK
+        cdef int status = OK
         for v in range(self.n):
             self.potential[v] -= self.potential[self.n]
             if self.node[v].code >= 0:
                 self.write(self.node[v].code >> 1, self.slack[v].up if self.node[v].code & 1 else self.slack[v].down)
             elif self.slack[v].up < HUGE:
-                status = C_INFEASIBLE
+                status = INFEASIBLE
         self.potential[self.n] = 0
         return status
 
@@ -1179,9 +1176,9 @@ cdef class Simplex(Basis):
         cdef int status
         self.level()
         status = self.fill()
-        if status == C_OK:
+        if status == OK:
             status = self.crash()
-        if status == C_OK:
+        if status == OK:
             self.plant()
             with gil:
                 self.loading = self.looked = time.monotonic() - self.begun
@@ -1193,12 +1190,12 @@ cdef class Simplex(Basis):
         cdef int status
         self.whole, self.deficits = True, MANY
         status = self.settle()
-        if status == C_OK:
+        if status == OK:
             self.load = self.load[:0]
             status = self.primal_simplex(WARM_BLOCK, SUSPECTS) if warm else self.primal_simplex(1, 0)
-        if status == C_OK:
+        if status == OK:
             status = self.finish()
-        elif status == C_LATE:
+        elif status == LATE:
             self.finish()
         return status
 
@@ -1540,13 +1537,13 @@ cdef class Simplex(Basis):
             if enter < 0:
                 break
             status = self.pivot(enter, best, 0)
-            if status == C_CHEAP:
+            if status == CHEAP:
                 self.unsure = True
-            elif status != C_OK:
+            elif status != OK:
                 return status
             elif self.overspent():
-                return C_SPENT
-        return C_OK if self.unsure else self.dual_simplex()
+                return SPENT
+        return OK if self.unsure else self.dual_simplex()
 
     cdef int dual_simplex(self) except -1 nogil:
         """Empty all artificial arcs by dual simplex steps, while no slot has rc < 0: first excesses, into the tree, then deficits, out of it.
@@ -1571,18 +1568,18 @@ cdef class Simplex(Basis):
                     e = self.dual_ratio_test(v, side == 0)
                     if e < 0:
                         self.unsure = True
-                        return C_OK
+                        return OK
                     rc = self.reduced(e)
                     self.watch = False
                     if rc > 0:
                         self.shift(v, v, rc if side else -rc)
                     self.watch = True
                     status = self.pivot(e, 0, 0)
-                    if status != C_OK:
+                    if status != OK:
                         return status
                     if self.overspent():
-                        return C_SPENT
-        return C_OK
+                        return SPENT
+        return OK
 
     cdef inline bint overspent(self) noexcept nogil:
         return 0 <= self.allowance < self.work()
@@ -1622,10 +1619,10 @@ cdef class Simplex(Basis):
             status = self.survey()
         if self.start == START_JOINED:
             self.start = START_ANY
-            if status == C_OK and self.chained >= max(self.n // CHAINED, CHAINED_MIN):
-                return C_JOINED, self, None, None
+            if status == OK and self.chained >= max(self.n // CHAINED, CHAINED_MIN):
+                return JOINED, self, None, None
         with nogil:
-            if status == C_OK:
+            if status == OK:
                 status = self.run()
         answer = self.outcome(status, False)
         # arrays that only the start needs
@@ -1642,7 +1639,7 @@ cdef class Simplex(Basis):
 
         A `late` basis was made when time was up, so it is not optimal.
         """
-        cdef int status = C_RANGE
+        cdef int status = RANGE
         cdef bint unripe = not self.kept and late and self.ripens()
         if not (self.kept or unripe) or (unripe or self.load.shape[0]) and arcs.shape[0] + nodes.shape[0]:
             return None
@@ -1653,14 +1650,14 @@ cdef class Simplex(Basis):
                 if late:
                     self.watch, self.unsure = False, True
                 status = self.go_on(False) if late else self.renew()
-        return None if status == C_RANGE else self.outcome(status, True)
+        return None if status == RANGE else self.outcome(status, True)
 
     cdef int renew(self) except -1 nogil:
         """Go on from a basis that was optimal before it changed: first with the part that the change reaches, then with all of it if needed."""
         cdef int status = self.nearby()
         self.watch = False
         self.next_scan_budget = max(self.next_scan_budget // 2, 64) if self.unsure else min(2 * self.next_scan_budget, self.slots // 2 + 64)
-        if status != C_OK:
+        if status != OK:
             return status
         return self.go_on(True) if self.unsure else self.finish()
 
@@ -1756,9 +1753,9 @@ cdef class Simplex(Basis):
             "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed,
             "local": resumed and not self.unsure, "start": "basis" if resumed else _START[self.start], "sketched": self.sketched,
             "work": self.work() + (0 if resumed else LOAD_NS * <int64_t>self.m), "gap": 0}
-        if status == C_OK:
+        if status == OK:
             answer = self.flow.base
-        elif status == C_LATE and self.whole:
+        elif status == LATE and self.whole:
             answer, stats["gap"] = self.flow_so_far()
             if stats["gap"] is None:
                 answer = None
@@ -1767,11 +1764,11 @@ cdef class Simplex(Basis):
             potential = proof
             for v in range(self.n):
                 potential[self.name[v]] = self.potential[v]
-        elif status == C_INFEASIBLE:
+        elif status == INFEASIBLE:
             answer = self.cut()
-        elif status == C_UNBOUNDED:
+        elif status == UNBOUNDED:
             answer = self.cycle()
-        self.kept &= status == C_OK or status == C_LATE and self.whole
+        self.kept &= status == OK or status == LATE and self.whole
         return status, answer, proof, stats
 
     cdef list arrays(self):

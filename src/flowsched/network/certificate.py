@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import flowsched.kernels.sensitivity as sensitivity
 import flowsched.kernels.simplex as simplex
+import flowsched.kernels.status as statuses
 from flowsched.exceptions import InfeasibleError, InputError
 from flowsched.network.arguments import integers
 from flowsched.network.problem import FlowProblem
@@ -218,7 +219,7 @@ def _minimum_cut(
         np.append(tail, tails).astype(np.int32), np.append(head, heads).astype(np.int32),
         np.append(np.where(capacity >= INF, INF, capacity - lower), rooms), cost, np.append(rest, 0), _NONE, time_limit, _NONE, _NONE,
     )  # fmt: skip
-    if status != simplex.OK:
+    if status != statuses.OK:
         return None
     inside: NDArray[np.bool_] = potential[:n] < potential[n]
     return inside

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import flowsched.kernels.scaling as scaling
 import flowsched.kernels.simplex as simplex
+import flowsched.kernels.status as statuses
 from flowsched.exceptions import InfeasibleError, InputError, TimeLimitError
 from flowsched.network.arguments import (
     EMPTY,
@@ -161,16 +162,16 @@ def _whole(
     else:
         bulk = BULK if algorithm == "auto" else INF
         status, flow, potential, stats = simplex.solve(*columns, simplex.STARTS["joined"], bulk)
-        if status == simplex.JOINED:
+        if status == statuses.JOINED:
             left = time_limit if time_limit < 0 else max(time_limit - (perf_counter() - start), 0.0)
             status, flow, potential, stats = _solve_joined(flow, lowers, left, bulk)
         algorithm = "network_simplex"
-    late = status == simplex.LATE  # the numbers are the same for both
+    late = status == statuses.LATE
     if late and stats["gap"] is None:
         flow = None
     if late and flow is None and m > MOST_LATE:
         raise TimeLimitError("the time limit passed before any feasible flow was known")
-    if flow is None or not (late or status == simplex.OK):
+    if flow is None or not (late or status == statuses.OK):
         return None
     stats = dict.fromkeys(("pushes", "relabels", "augmentations"), 0) | stats  # the simplex makes none
     stats |= {"algorithm": algorithm, "warm": False, "seconds": perf_counter() - start}

@@ -1,0 +1,1 @@
+"""Statuses of a solve, the same for all kernels; see `status.pxd`."""
