@@ -116,18 +116,40 @@ def _mutations(rng: np.random.Generator, size: int) -> Turn:
     return Turn(work, check)
 
 
-def _first_flow(rng: np.random.Generator, size: int) -> Turn:
-    problem = _grid(size, int(rng.integers(2**31)))
-    ends = problem.tail.astype(np.int32), problem.head.astype(np.int32)
-    columns = (*ends, problem.capacity, problem.cost, problem.supply, _EMPTY, -1.0, _EMPTY, _EMPTY)
+def _started(start: str, counter: str) -> Callable[[np.random.Generator, int], Turn]:
+    def case(rng: np.random.Generator, size: int) -> Turn:
+        problem = _grid(size, int(rng.integers(2**31)))
+        ends = problem.tail.astype(np.int32), problem.head.astype(np.int32)
+        columns = (*ends, problem.capacity, problem.cost, problem.supply, _EMPTY, -1.0, _EMPTY, _EMPTY)
 
-    def check(outcome: Any) -> int:
-        ending, flow, _, stats = outcome
-        assert (ending, stats["start"]) == (status.OK, "coarse")
-        assert int(flow @ problem.cost) == _optimum(FlowNetwork.from_problem(problem))
-        return int(stats["sketched"])
+        def check(outcome: Any) -> int:
+            ending, flow, _, stats = outcome
+            assert (ending, stats["start"]) == (status.OK, start)
+            assert int(flow @ problem.cost) == _optimum(FlowNetwork.from_problem(problem))
+            return int(stats[counter])
 
-    return Turn(lambda: simplex.solve(*columns, simplex.STARTS["coarse"]), check)
+        return Turn(lambda: simplex.solve(*columns, simplex.STARTS[start]), check)
+
+    return case
+
+
+def _small_changes(rng: np.random.Generator, size: int) -> Turn:
+    net = FlowNetwork.from_problem(_grid(size, int(rng.integers(2**31))))
+    net.solve(algorithm="network_simplex")
+    arcs = rng.choice(np.flatnonzero(net.flow()), 10, replace=False)
+
+    def work() -> int:
+        local = 0
+        for arc in arcs:
+            net.set_cost(arc, net.cost(arc) + 5)
+            local += net.solve(algorithm="network_simplex").stats.get("local", False)
+        return local
+
+    def check(local: int) -> int:
+        assert net.solve().cost == _optimum(net)
+        return local
+
+    return Turn(work, check)
 
 
 def _late(rng: np.random.Generator, size: int) -> Turn:
@@ -181,11 +203,14 @@ CASES: dict[str, tuple[str, Callable[[np.random.Generator, int], Turn]]] = {
     "repair": ("5 % of costs, by walks and searches", _warm(_transport, "repair", "augmentations")),
     "auto": ("5 % of costs", _warm(_transport, "auto", "warm_solves")),
     "scaling": ("from scratch", _cold(_transport, "cost_scaling", "refines")),
-    "simplex": ("from scratch", _cold(_transport, "network_simplex", "pivots")),
-    "basis": ("5 % of costs, from the last basis", _warm(_grid, "network_simplex", "resumed")),
-    "coarse": ("from scratch, a coarse flow first", _first_flow),
+    "simplex": ("5 % of costs, from the last basis", _warm(_grid, "network_simplex", "resumed")),
+    "basis": ("from scratch, many potentials a pivot", _cold(_grid, "network_simplex", "moved")),
+    "first_tree": ("from scratch, by shortest paths", _started("shortest_paths", "pivots")),
+    "coarse": ("from scratch, a coarse flow first", _started("coarse", "sketched")),
+    "primal": ("from scratch", _cold(_transport, "network_simplex", "pivots")),
+    "dual": ("ten costs, a solve after each", _small_changes),
     "completion": ("an answer within 0.8 of the time", _late),
-    "reductions": ("from scratch, most nodes pass flow on", _cold(_chains, "network_simplex", "pivots")),
+    "reduction": ("from scratch, most nodes pass flow on", _cold(_chains, "network_simplex", "pivots")),
     "assignment": ("dense", _dense),
     "sensitivity": ("ranges of ten costs", _ranges),
 }  # fmt: skip

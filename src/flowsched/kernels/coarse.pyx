@@ -19,7 +19,7 @@ cimport cython
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t
 
-from flowsched.kernels.basis cimport CINF, Basis
+from flowsched.kernels.basis cimport CINF, INT32, INT64, Basis
 from flowsched.kernels.status cimport LATE, OK
 from flowsched._faults cimport _copy, _empty, _zeros
 
@@ -30,7 +30,6 @@ cdef struct Half:      # the half-arcs of a node are contiguous, forward ones fi
     int32_t head
     int32_t mate       # index of the arc's other half-arc
 
-cdef object INT32 = np.int32, INT64 = np.int64
 HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("mate", "i4")])
 
 cdef enum:

@@ -18,7 +18,7 @@ topological ordering (1969).
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t
 
-from flowsched.kernels.basis cimport HUGE, Basis
+from flowsched.kernels.basis cimport HUGE, INT32, INT64, Basis
 from flowsched.kernels.status cimport LATE, OK
 from flowsched._faults cimport FS_FUEL, _empty, _zeros
 
@@ -30,7 +30,6 @@ cdef struct Way:       # a half-arc, at the node that it leaves
     int16_t length
     int16_t back       # length of the mate
 
-cdef object INT32 = np.int32, INT64 = np.int64
 WAY = np.dtype([("head", "i4"), ("code", "i4"), ("length", "i2"), ("back", "i2")])
 
 cdef enum:

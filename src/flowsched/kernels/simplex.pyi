@@ -5,20 +5,14 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.kernels.basis import Basis
-
 _Ints = NDArray[np.int64]
 
 __test__: Final[dict[str, str]]
 
 STARTS: Final[dict[str, int]]
-SLOT: Final[np.dtype[np.void]]
-LINK: Final[np.dtype[np.void]]
-SLACK: Final[np.dtype[np.void]]
-NODE: Final[np.dtype[np.void]]
 
 @final
-class Simplex(Basis):
+class Simplex:
     def __init__(self, *args: object, **kwargs: object) -> None: ...
     def solve(
         self, time_limit: float, rescue: float = ..., allowance: int = ..., /
@@ -36,8 +30,6 @@ class Simplex(Basis):
         allowance: int = ...,
         /,
     ) -> tuple[int, Any, Any, dict[str, Any]] | None: ...
-    def joined(self) -> list[Any]: ...
-    def parted(self) -> None: ...
     def nbytes(self) -> int: ...
     def flows_taken(self) -> None: ...
     def changes(self) -> NDArray[np.int32] | None: ...

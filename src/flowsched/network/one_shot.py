@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import flowsched.kernels.reduction as reduction
 import flowsched.kernels.scaling as scaling
 import flowsched.kernels.simplex as simplex
 import flowsched.kernels.status as statuses
@@ -164,7 +165,7 @@ def _whole(
         status, flow, potential, stats = simplex.solve(*columns, simplex.STARTS["joined"], bulk)
         if status == statuses.JOINED:
             left = time_limit if time_limit < 0 else max(time_limit - (perf_counter() - start), 0.0)
-            status, flow, potential, stats = _solve_joined(flow, lowers, left, bulk)
+            status, flow, potential, stats = _solve_reduced(reduction.Reduction(*columns[:6]), lowers, left, bulk)
         algorithm = "network_simplex"
     late = status == statuses.LATE
     if late and stats["gap"] is None:
@@ -194,22 +195,12 @@ def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
     return ids if narrow is None else narrow
 
 
-# -- nodes that only pass flow on -------------------------------------------------------------------------------------
-#
-# A node without supply that has one arc in and one arc out is removed before a solve.  Its arcs are joined *in series*:
-# the entering arc stays, with the sum of both costs and the smaller capacity.  Where that makes two arcs of the same ends
-# and cost, they are joined *in parallel*, and their ends may then have one arc in and one out.  So a machine with its cores
-# and threads shrinks to an arc, instead of many potentials that a pivot would move.
-#
-# The joins are undone in reverse.  In series both arcs get the flow of the joined one; its reduced cost goes to the
-# narrower one, which is full if the joined one is, and the other one gets 0.  In parallel one arc is filled before the
-# other.  So an optimum stays one, and the gap of any flow stays as it is.
-
-
-def _solve_joined(whole: simplex.Simplex, lower: Int64Array, time_limit: float, bulk: int) -> tuple[int, Any, Any, Any]:
+def _solve_reduced(
+    whole: reduction.Reduction, lower: Int64Array, time_limit: float, bulk: int
+) -> tuple[int, Any, Any, dict[str, Any]]:
     """Solve a problem that `simplex.solve` has left to its caller (JOINED), with the same result; only flows and potentials."""
-    joined, slots, rooms, supplies, flow, potential = whole.joined()
-    nodes, arcs = supplies != INF, np.flatnonzero(joined == -1)
+    entry, slots, rooms, supplies, flow, potential = whole.reduced()
+    nodes, arcs = supplies != INF, np.flatnonzero(entry == -1)
     number, left = np.cumsum(nodes, dtype=np.int32) - 1, slots[arcs]
     ends, costs = (number[left["tail"]], number[left["head"]]), left["cost"].copy()
     status, found, proof, stats = simplex.solve(
@@ -217,11 +208,9 @@ def _solve_joined(whole: simplex.Simplex, lower: Int64Array, time_limit: float, 
     )
     if proof is None:
         return status, None, None, stats
-    flow[:] = 0
     flow[arcs] = found
-    potential = potential[: len(nodes)]
     potential[nodes] = proof
-    whole.parted()
+    whole.restored()
     if len(lower):
         flow += lower
     return status, flow, potential, stats
