@@ -305,7 +305,7 @@ cdef class Network(Auto):
                 break
             if onward >= 0:
                 self.node[tip].hint = onward - self.node[tip].first
-                self.order[depth] = self.half[onward].id
+                self.path[depth] = self.half[onward].id
                 if self.is_end(v, sign):
                     self.augment_walk(&tip, &depth, s, sign)
                     status = self.spend(WALK_SCANS, budget - left)
@@ -332,31 +332,31 @@ cdef class Network(Auto):
                     break
                 if depth:
                     depth -= 1
-                    tip = self.tail(self.order[depth])
+                    tip = self.tail(self.path[depth])
         status = self.spend(WALK_SCANS, budget - left)
         return STUCK if status == OK and self.excess[s] else status
 
     cdef int augment_walk(self, int32_t *tip, int32_t *depth, int32_t s, int sign) except -1 nogil:
-        """Augment along order[0..depth]; cut the path before the first half-arc that becomes saturated."""
+        """Augment along path[0..depth]; cut the path before the first half-arc that becomes saturated."""
         cdef int32_t length = depth[0] + 1, i, h, t
         cdef int64_t amount = mag(self.excess[s])
         self.reserve_journal(length, 0)
-        t = self.head(self.order[length - 1])
+        t = self.head(self.path[length - 1])
         if t != self.hub:
             amount = min(amount, mag(self.excess[t]))
         for i in range(length):
-            h = self.order[i] if sign > 0 else self.order[i] ^ 1
+            h = self.path[i] if sign > 0 else self.path[i] ^ 1
             amount = min(amount, self.residual[h])
         for i in range(length - 1, -1, -1):
-            h = self.order[i] if sign > 0 else self.order[i] ^ 1
+            h = self.path[i] if sign > 0 else self.path[i] ^ 1
             if i < length - 1:
-                self.mark[self.head(self.order[i])] = 0
+                self.mark[self.head(self.path[i])] = 0
             self.send(h, amount)
             if self.residual[h] == 0:
                 depth[0] = i
         for i in range(depth[0]):
-            self.mark[self.head(self.order[i])] = self.stamp
-        tip[0] = self.tail(self.order[depth[0]])
+            self.mark[self.head(self.path[i])] = self.stamp
+        tip[0] = self.tail(self.path[depth[0]])
         self.add_excess(s, -amount * sign)
         self.add_excess(t, amount * sign)
         self.count[AUGMENTATIONS] += 1
@@ -1015,8 +1015,8 @@ cdef class Network(Auto):
         if status == LATE:
             raise TimeLimitError("the time limit passed before any feasible flow of bounded cost was known; the last solution is as before")
         if status == UNBOUNDED:
-            # order[:path_length] leads from the head of order[path_length] to its tail, written from the far end
-            cycle = [self.order[self.path_length] >> 1] + [self.order[i] >> 1 for i in range(self.path_length - 1, -1, -1)]
+            # path[:path_length] leads from the head of path[path_length] to its tail, written from the far end
+            cycle = [self.path[self.path_length] >> 1] + [self.path[i] >> 1 for i in range(self.path_length - 1, -1, -1)]
             self.raise_proof(UNBOUNDED, np.array(cycle, np.int64))
         if status == INFEASIBLE:
             self.mark_reachable(self.stuck_node, self.stuck_sign)

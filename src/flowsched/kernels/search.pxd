@@ -10,12 +10,16 @@ from flowsched.kernels.status cimport OK, SPENT
 
 cdef class ShortestPaths(Residual):
     cdef Label[::1] label                  # label[2 v + side]
-    cdef int32_t[::1] order                # scratch: nodes settled, side 0 from the left, side 1 from the right; half-arcs of a path
+    # -- scratch: three names of one memory, as none is in use where another is written -----------------------------
+    cdef int32_t[::1] settled              # nodes that a search has settled: those of side 0 from the left, those of side 1 from the right
+    cdef int32_t[::1] path                 # half-arcs of a path
+    cdef int32_t[::1] queue                # nodes of a breadth-first search
+    # ---------------------------------------------------------------------------------------------------------
     cdef Heap heap[2]
     cdef int32_t hub
     cdef int64_t hub_size                  # number of live nodes + 1 when the hub was last chosen
     cdef bint off_centre                   # the simplex chose the potentials: `centre` before `repair`
-    cdef int32_t path_length               # half-arcs of the path to a `goal` that `search` wrote to `order`
+    cdef int32_t path_length               # half-arcs of the path to a `goal` that `search` wrote to ``path``
     # -- work, counted in scanned half-arcs -------------------------------------------------------------------
     cdef int64_t budget                    # limit for one walk, and for a search from one end
     cdef int64_t until_poll                # left until the next check of the clock and signals
@@ -69,9 +73,6 @@ cdef class ShortestPaths(Residual):
     cdef int64_t count_uneven(self) except -1 nogil
     cdef bint uneven(self) except -1 nogil
     cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil
-    cdef int put_back(self, int32_t near, int32_t far, int64_t radius, int64_t other, int sign) except -1 nogil
-    cdef int trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil
-    cdef int augment_search(self, int32_t s, int32_t meet, int sign, int32_t goal, int sides) except -1 nogil
     cdef int cancel_unsaturable(self) except -1 nogil
     cdef int mark_reachable(self, int32_t s, int sign) except -1 nogil
     cdef int centre(self) except -1 nogil
