@@ -120,8 +120,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from flowsched._faults cimport FS_FUEL, _copy, _empty, _zeros, fs_allocate
 from flowsched.kernels.auto cimport (
-    ARC_NS, AUTO, BY_REPAIR, BY_SIMPLEX, COLD, COLD_WAY, IS_CENTRED, LOAD_NS, MOVE_NS, NODE_NS, PIVOT_NS, RECORDED, REPAIR, RIPE_NS, SCALE_NS, SCALED,
-    SCALED_ARCS, SCALING, SIMPLEX, SLOT_NS, WAYS, Auto,
+    ARC_NS, AUTO, BY_REPAIR, BY_SIMPLEX, LOAD_NS, MOVE_NS, NODE_NS, PIVOT_NS, REPAIR, RIPE_NS, SCALE_NS, SCALING, SIMPLEX, SLOT_NS, Auto,
 )
 from flowsched.kernels.heap cimport FAR
 from flowsched.kernels.residual cimport (
@@ -370,7 +369,7 @@ cdef class Network(Auto):
         BEHIND or WHOLE if a kernel for whole networks is to take over, AGAIN for a solve from scratch, PROBE if repair from scratch is to be tried.
         """
         cdef int status
-        cdef double cold = self.cold(SCALED if algorithm == SCALING else COLD)
+        cdef double cold = self.cold(self.record.scaled if algorithm == SCALING else self.record.cold)
         self.scans_left, self.size = FAR, self.active_count
         self.bounded = warm and algorithm == AUTO and self.patience < 0 and not self.stopped_algorithm and cold < FAR
         self.way = SCALING if algorithm == SCALING else REPAIR
@@ -542,12 +541,12 @@ cdef class Network(Auto):
     cdef int hand_over(self, bint anew) except -1:
         """Solve after repair of a change was given up: by the simplex from the present state, within the time left to waste, else from scratch."""
         cdef int status = AGAIN
-        cdef double cold = self.cold(COLD)
+        cdef double cold = self.cold(self.record.cold)
         cdef int64_t limit = self.simplex_limit(cold)
         if self.hopeless():
             self.simplex_due = True
             return DECLINED
-        if anew or self.record[COLD_WAY] == REPAIR:
+        if anew or self.record.cold_way == REPAIR:
             return self.solve_anew()
         if limit and self.is_promising(BY_SIMPLEX, cold):
             status = self.simplex_answer(True, True, limit)
@@ -843,7 +842,7 @@ cdef class Network(Auto):
         self.behind, self.unripe = False, not kept
         self.repair_loss = 0 if kept else (ARC_NS - RIPE_NS * (statistics["start"] != "coarse")) * <int64_t>self.live_arcs
         self.scans_left = FAR
-        self.off_centre, self.record[IS_CENTRED] = True, 0
+        self.off_centre, self.record.is_centred = True, 0
         return self.centre() if self.reshaped or not kept else OK
 
     cdef int scaling_answer(self) except -1:
@@ -867,7 +866,7 @@ cdef class Network(Auto):
         self.raise_proof(status, answer)
         self.take_over(answer, potential, None)
         self.statistics, self.may_differ_count, self.scans_left = statistics, -1, FAR      # the flows of a kept basis differ from these
-        self.record[SCALED], self.record[SCALED_ARCS] = SCALE_NS * <int64_t>statistics["scans"] + LOAD_NS * <int64_t>self.live_arcs, self.live_arcs
+        self.record.scaled.time, self.record.scaled.arcs = SCALE_NS * <int64_t>statistics["scans"] + LOAD_NS * <int64_t>self.live_arcs, self.live_arcs
         return self.centre()
 
     cdef object so_far(self, flow, lower, capacity):
@@ -1075,7 +1074,7 @@ cdef class Network(Auto):
         return Auto.write(self) | {
             "form": 3, "cold_solves": self.solves[0], "warm_solves": self.solves[1],
             "regret": int(self.behind) if self.based else self.repair_loss, "since": self.solves_since_try, "until": self.solves_until_try, "halted": self.stopped_algorithm,
-            "record": np.array(self.record), "patience": self.patience,
+            "record": self.write_record(), "patience": self.patience,
             "known": np.array(self.basis_supply if self.based else self.none64), "basis_kept": int(self.based),
         } | (self.basis.dump() if self.based else _NO_BASIS)
 
@@ -1096,21 +1095,13 @@ cdef class Network(Auto):
 
     cdef object read(self, state):
         """Load all but the basis; return None, or a text that names the fault."""
-        cdef int i
         wrong = Auto.read(self, state)
         if wrong is not None:
             return wrong
         self.solves[0], self.solves[1], self.patience = state["cold_solves"], state["warm_solves"], state["patience"]
-        self.stopped_algorithm, self.solves_since_try, self.solves_until_try, self.record = state["halted"], state["since"], state["until"], np.array(state["record"])
+        self.stopped_algorithm, self.solves_since_try, self.solves_until_try = state["halted"], state["since"], state["until"]
         self.repair_loss, self.behind = (0, state["regret"] > 0) if state["based"] else (state["regret"], False)
-        if self.record.shape[0] == WAYS * 32:       # of an earlier version
-            self.record = grown(self.record, RECORDED)
-        if self.record.shape[0] != RECORDED:
-            return "record: wrong length"
-        for i in range(RECORDED):
-            if not 0 <= self.record[i] < 2 * POT_MAX:
-                return f"record[{i}]: {self.record[i]} is out of range"
-        return None
+        return self.read_record(state["record"])
 
     cdef object read_basis(self, state):
         """Load the basis, after `read`; return None, or a text that names the fault.  Data unchanged since it was made must be the same in both."""

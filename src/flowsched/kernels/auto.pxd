@@ -10,25 +10,27 @@ cdef enum:             # algorithms, by number; names in `ALGORITHMS`
     SCALING = 2
     SIMPLEX = 3
 
-cdef enum:             # columns of `record`, by size of the change; 0 is unknown
-    BY_REPAIR = 0      # time of repair per excess
-    BY_SIMPLEX = 1     # time of the simplex
+cdef enum:             # columns of `Record.recent`
+    BY_REPAIR = 0
+    BY_SIMPLEX = 1
     WAYS = 2
+    SIZES = 32         # classes of changes: by the number of bits of the number of excesses
 
-cdef enum:             # further entries of `record`: the time of a cold solve (`cold`), and of repair from both kinds of potentials (`centring_pays`)
-    COLD = 64
-    COLD_ARCS = 65     # number of arcs of that solve,
-    COLD_SIZE = 66     # its number of nodes with an excess,
-    COLD_WAY = 67      # and the algorithm that answered
-    SCALED = 68        # time of the last cost scaling,
-    SCALED_ARCS = 69   # its number of arcs
-    ASTRAY = 70        # time of repair per excess, from potentials that repair has left
-    CENTRED = 71       # the same, from distances to the hub
-    IS_CENTRED = 72    # 1: the potentials are those distances now
-    COLD_REPAIR = 73   # time of repair from scratch when it was last the fastest; 0 if it never was, or probes have failed since
-    COLD_REPAIR_ARCS = 74
-    PROBES_FAILED = 75
-    RECORDED = 76
+cdef struct Timed:     # the last solve of a kind
+    int64_t time       # in ns, 0 if there was none
+    int64_t arcs       # number of arcs of the network
+
+cdef struct Record:    # times in ns; a saved state has it as a vector, so all fields are int64_t
+    int64_t recent[SIZES][WAYS]  # by size of the change: time of repair per excess, and time of the simplex; 0 is unknown
+    Timed cold         # a cold solve,
+    int64_t cold_size  # its number of nodes with an excess,
+    int64_t cold_way   # and the algorithm that answered
+    Timed scaled       # cost scaling
+    int64_t astray     # time of repair per excess, from potentials that repair has left
+    int64_t centred    # the same, from distances to the hub
+    int64_t is_centred # 1: the potentials are those distances now
+    Timed cold_repair  # repair from scratch when it was last the fastest; none if it never was, or probes have failed since
+    int64_t probes_failed
 
 cdef enum:             # estimated costs in ns: only ratios matter, and only for choices between algorithms that all reach the optimum
     WALK_NS = 3        # scanning a half-arc in `walk`
@@ -48,7 +50,7 @@ cdef enum:             # estimated costs in ns: only ratios matter, and only for
 
 
 cdef class Auto(ShortestPaths):
-    cdef int64_t[::1] record               # times in ns: record[WAYS * bits + way] for changes of so many bits; then the entries above
+    cdef Record record                     # recent times of the algorithms
     cdef int64_t solves_since_try, solves_until_try  # number of solves since the slower algorithm was tried, and until its next try
     cdef int64_t repair_loss               # ns by which repair was slower than the simplex, since there is no basis in use and no node or arc came or went
     cdef bint unripe                       # the basis is that of a first solve, and waits until `repair_loss` has paid for its completion
@@ -78,7 +80,9 @@ cdef class Auto(ShortestPaths):
     cdef double expected(self, int way) except -1 nogil
     cdef int learn(self, int way, int64_t work) except -1 nogil
     cdef int learn_repair(self, bint spent) except -1 nogil
-    cdef double cold(self, int at) except -1 nogil
+    cdef double cold(self, Timed last) except -1 nogil
     cdef int note_cold(self, int64_t work, int way) except -1 nogil
     cdef int probe_failed(self) except -1 nogil
     cdef bint is_promising(self, int way, double cold) except -1 nogil
+    cdef object write_record(self)
+    cdef object read_record(self, const int64_t[::1] record)

@@ -18,14 +18,14 @@ The rule
 
 Measurements behind the constants: docs/explanation/kernel.md, "The choice of the algorithm" and "Tried and rejected"; `python -m bench solver` repeats them.
 Another rule replaces this file.  The kernel asks the choices and the estimates (`cold`, `expected`, `is_promising`), and reports times to the record: `learn`,
-`note_cold`, `probe_failed`.  ``cold(at)`` reads two entries, a time and the number of arcs of that solve.
+`note_cold`, `probe_failed`.
 """
 
 from libc.stdint cimport int64_t, uint64_t
 
-from flowsched._faults cimport _zeros
+from flowsched._faults cimport _empty
 from flowsched.kernels.heap cimport FAR, fs_high_bit
-from flowsched.kernels.residual cimport AUGMENTATIONS, PUSHES, SEARCH_SCANS, SETTLED, WALK_SCANS
+from flowsched.kernels.residual cimport AUGMENTATIONS, POT_MAX, PUSHES, SEARCH_SCANS, SETTLED, WALK_SCANS
 from flowsched.kernels.search cimport ShortestPaths
 from flowsched.kernels.status cimport AGAIN, BEHIND, OK, PROBE, SPENT, WHOLE
 
@@ -48,7 +48,6 @@ cdef int64_t ASTRAY_FIRST = 8    # initial ratio of the two estimates, see `cent
 cdef int64_t PROBES = 3          # consecutive failures of a probe after which it is not tried again
 
 cdef enum:
-    SIZES = 32         # classes of changes: by the number of bits of the number of excesses
     TRY_FIRST = 8      # solves until the algorithm that seems slower is tried again, at first and at most
     TRY_LAST = 1024
 
@@ -58,7 +57,6 @@ cdef class Auto(ShortestPaths):
 
     def __init__(self):
         ShortestPaths.__init__(self)
-        self.record = _zeros(RECORDED, np.int64)
         self.solves_until_try = TRY_FIRST
         self.patience = -1
 
@@ -75,7 +73,7 @@ cdef class Auto(ShortestPaths):
         return ShortestPaths.drop_basis(self)
 
     cdef int centre(self) except -1 nogil:
-        self.record[IS_CENTRED] = 1
+        self.record.is_centred = 1
         return ShortestPaths.centre(self)
 
     cdef bint usable(self) noexcept nogil:
@@ -86,7 +84,7 @@ cdef class Auto(ShortestPaths):
 
     cdef int first_choice(self, double cold) except -1 nogil:
         """WHOLE: the simplex is to solve the change; AGAIN: a solve from scratch; PROBE: repair from scratch may be faster; OK: repair."""
-        if self.bounded and self.record[COLD_WAY] == REPAIR and self.size > 16 and 2 * self.size > self.record[COLD_SIZE] and not self.deadline:
+        if self.bounded and self.record.cold_way == REPAIR and self.size > 16 and 2 * self.size > self.record.cold_size and not self.deadline:
             return AGAIN
         if self.bounded and 4 * self.size > self.live_nodes and 3 * self.count_uneven() > self.live_nodes:
             if not (self.usable() and self.is_promising(BY_SIMPLEX, cold)):
@@ -144,7 +142,7 @@ cdef class Auto(ShortestPaths):
     cdef int repair_within(self, double cold) except -1 nogil:
         """Repair a change; BEHIND once the remaining excesses, at the latest rate, are likely to take it beyond the fraction WORTH of a cold solve."""
         cdef int64_t most = self.scans_left, left = self.count_uneven(), before, work = self.repaired(), last
-        cdef int64_t probe = FAR if self.probed or not self.bounded else <int64_t>(WASTE * self.cold(COLD_REPAIR) / (4 * WALK_NS)) + 1000
+        cdef int64_t probe = FAR if self.probed or not self.bounded else <int64_t>(WASTE * self.cold(self.record.cold_repair) / (4 * WALK_NS)) + 1000
         cdef int64_t part = min(<int64_t>(2 * SLICE * cold / WALK_NS) + 100, probe)
         cdef int status
         while True:
@@ -171,11 +169,11 @@ cdef class Auto(ShortestPaths):
 
     cdef bint needs_probe(self, double work) except -1 nogil:
         """True if repair from scratch is to be tried for a change of this estimated time."""
-        return self.bounded and not self.probed and not self.deadline and work > WASTE * self.cold(COLD_REPAIR)
+        return self.bounded and not self.probed and not self.deadline and work > WASTE * self.cold(self.record.cold_repair)
 
     cdef bint easier_now(self, int64_t sources) noexcept nogil:
         """True if repair may have become the fastest from scratch: it was, the change is large, or fewer nodes have a supply."""
-        return self.record[COLD_WAY] == REPAIR or 4 * self.size > self.live_nodes or 8 * sources < 7 * self.record[COLD_SIZE]
+        return self.record.cold_way == REPAIR or 4 * self.size > self.live_nodes or 8 * sources < 7 * self.record.cold_size
 
     cdef bint mostly_changed(self) noexcept nogil:
         """True if the change reached more than half of all nodes, as where a cluster has just been filled: old distances mean little then."""
@@ -187,12 +185,12 @@ cdef class Auto(ShortestPaths):
         Each kind of potentials is measured where it was used.  Where only one is known the other is tried once repair has become expensive.
         """
         cdef int64_t price = CENTRE_NS * <int64_t>self.live_arcs, work = self.repaired(), each
-        cdef int64_t *astray = &self.record[ASTRAY]
-        cdef int64_t *centred = &self.record[CENTRED]
+        cdef int64_t *astray = &self.record.astray
+        cdef int64_t *centred = &self.record.centred
         if not self.reshaped or self.hub < 0 or not self.size or 4 * work < price:
             return False
         each = min(work // self.size * (GIVEN_UP if status == BEHIND else 1), RECORD_MAX) + 1
-        if self.record[IS_CENTRED]:
+        if self.record.is_centred:
             centred[0] = each
             if self.mostly_changed():     # the potentials that repair leaves are likely to be as bad as those before
                 astray[0] = max(astray[0], ASTRAY_FIRST * each)
@@ -200,7 +198,7 @@ cdef class Auto(ShortestPaths):
         else:
             astray[0] = each
             centred[0] -= centred[0] >> 6
-        self.record[IS_CENTRED] = 0
+        self.record.is_centred = 0
         if centred[0]:
             return astray[0] > 0 and <double>(astray[0] - centred[0]) * self.size > price
         return work > 8 * price
@@ -214,7 +212,7 @@ cdef class Auto(ShortestPaths):
 
     cdef int64_t* recorded(self) except NULL nogil:
         """Recorded times for changes of this size."""
-        return &self.record[WAYS * (fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0)]
+        return &self.record.recent[fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0][0]
 
     cdef double expected(self, int way) except -1 nogil:
         """Estimated time of an algorithm, from the recorded change nearest in size; by default 0 for repair and two passes over the network for the simplex."""
@@ -222,8 +220,8 @@ cdef class Auto(ShortestPaths):
         for i in range(SIZES):
             for side in range(2):
                 at = bits - i if side == 0 else bits + i
-                if 0 <= at < SIZES and self.record[WAYS * at + way]:
-                    return <double>self.record[WAYS * at + way] * (self.size if way == BY_REPAIR else 1)
+                if 0 <= at < SIZES and self.record.recent[at][way]:
+                    return <double>self.record.recent[at][way] * (self.size if way == BY_REPAIR else 1)
         return 0 if way == BY_REPAIR else 2 * SLOT_NS * <double>self.live_arcs + NODE_NS * self.live_nodes
 
     cdef int learn(self, int way, int64_t work) except -1 nogil:
@@ -252,22 +250,20 @@ cdef class Auto(ShortestPaths):
             self.repair_loss += <int64_t>max(work - self.expected(BY_SIMPLEX), 0)
         return 0
 
-    cdef double cold(self, int at) except -1 nogil:
+    cdef double cold(self, Timed last) except -1 nogil:
         """Estimated time of a cold solve of the network, from the last one; FAR if there was none."""
-        if not self.record[at]:
-            return FAR
-        return <double>self.record[at] * (self.live_arcs + 1000) / (self.record[at + 1] + 1000)
+        return <double>last.time * (self.live_arcs + 1000) / (last.arcs + 1000) if last.time else FAR
 
     cdef int note_cold(self, int64_t work, int way) except -1 nogil:
-        self.record[COLD], self.record[COLD_ARCS], self.record[COLD_SIZE], self.record[COLD_WAY] = min(work, RECORD_MAX) + 1, self.live_arcs, self.size, way
+        self.record.cold.time, self.record.cold.arcs, self.record.cold_size, self.record.cold_way = min(work, RECORD_MAX) + 1, self.live_arcs, self.size, way
         if way == REPAIR:
-            self.record[COLD_REPAIR], self.record[COLD_REPAIR_ARCS], self.record[PROBES_FAILED] = self.record[COLD], self.live_arcs, 0
+            self.record.cold_repair, self.record.probes_failed = self.record.cold, 0
         return 0
 
     cdef int probe_failed(self) except -1 nogil:
-        self.record[PROBES_FAILED] += 1
-        if self.record[PROBES_FAILED] == PROBES:
-            self.record[COLD_REPAIR] = 0
+        self.record.probes_failed += 1
+        if self.record.probes_failed == PROBES:
+            self.record.cold_repair.time = 0
         return 0
 
     cdef bint is_promising(self, int way, double cold) except -1 nogil:
@@ -277,3 +273,22 @@ cdef class Auto(ShortestPaths):
             return True
         known[0] -= known[0] >> 3
         return False
+
+    cdef object write_record(self):
+        """The record as a vector."""
+        cdef Py_ssize_t i
+        cdef int64_t[::1] record = _empty(sizeof(Record) // sizeof(int64_t), np.int64)
+        for i in range(record.shape[0]):
+            record[i] = (<int64_t *>&self.record)[i]
+        return record.base
+
+    cdef object read_record(self, const int64_t[::1] record):
+        """Load the vector of `write_record`, or of an earlier version: the times by size alone.  Return None, or a text that names the fault."""
+        cdef Py_ssize_t i
+        if record.shape[0] != WAYS * SIZES and record.shape[0] != <Py_ssize_t>(sizeof(Record) // sizeof(int64_t)):
+            return "record: wrong length"
+        for i in range(record.shape[0]):
+            if not 0 <= record[i] < 2 * POT_MAX:
+                return f"record[{i}]: {record[i]} is out of range"
+            (<int64_t *>&self.record)[i] = record[i]
+        return None
