@@ -125,7 +125,7 @@ from flowsched.kernels.auto cimport (
 from flowsched.kernels.heap cimport FAR
 from flowsched.kernels.residual cimport (
     AHEAD, AUGMENTATIONS, CINF, COUNTERS, F_CAPACITY, F_COST, F_HEAD, F_LOWER, F_REDUCED, F_TAIL, LOW_DEGREE, POT_MAX, RELABELS, SEARCH_SCANS, WALK_SCANS,
-    fs_write_soon, grown, mag, number, too_much, whole,
+    fs_write_soon, mag, number, too_much, whole,
 )
 from flowsched.kernels.status cimport AGAIN, BEHIND, DECLINED, INFEASIBLE, INTERRUPTED, LATE, OK, PROBE, RANGE, SPENT, STUCK, UNBOUNDED, WHOLE
 from flowsched.kernels.wide cimport fs_muladd

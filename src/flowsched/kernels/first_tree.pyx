@@ -29,13 +29,14 @@ of a run have one tail, whose potential is read once.
 
 from libc.math cimport sqrt
 from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memset
 
 from flowsched._faults cimport _empty
 from flowsched.kernels.basis cimport CINF, HUGE, INT32, RISE_MAX, Basis
 from flowsched.kernels.coarse cimport coarse_flow
 from flowsched.kernels.status cimport EASY, OK, RANGE
+from flowsched.kernels.sums cimport VOLUME_MAX, Sums, add_arc, add_node
 
-cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef double SCARCE = 0.35               # fraction of the sum of |b|: a network is congested if more is `unplaced`, at as many nodes as there are sources
 cdef double EASE = 0.11                 # fraction of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
 cdef double THIN = 8                    # arcs per node below which a coarse phase pays in a congested network;
@@ -53,53 +54,34 @@ cdef class FirstTree(Basis):
 
     cdef int survey(self) except -1 nogil:
         """One pass over the arcs: ranges, degrees, flows that are fixed."""
+        cdef Sums sums
         cdef int32_t a, u, v
-        cdef int64_t lo = 0, cap, w, bounds = 0, limited = 0
-        cdef bint endless = False, lowers = self.lower.shape[0] > 0
-        self.volume = 0
+        cdef int64_t lo = 0, cap
+        cdef bint lowers = self.lower.shape[0] > 0
+        memset(&sums, 0, sizeof(Sums))
         for a in range(self.m):
-            u, v, cap, w = self.tail[a], self.head[a], self.capacity[a], self.cost[a]
+            u, v, cap = self.tail[a], self.head[a], self.capacity[a]
             if lowers:
                 lo = self.lower[a]
-                if lo:
-                    if lo > VOLUME_MAX or bounds > VOLUME_MAX:
-                        return RANGE
-                    bounds += lo
-                    self.balance[u] -= lo
-                    self.balance[v] += lo
-            if cap < lo or lo < 0:
+            if not add_arc(&sums, &self.balance[0], u, v, lo, cap, self.cost[a]):
                 return RANGE
             self.flow[a] = lo
-            if w > RISE_MAX or w < -RISE_MAX:
-                return RANGE
-            self.top_cost = max(self.top_cost, w if w > 0 else -w)
             if cap == lo:
                 continue
             self.ends_seen[u] |= 1
             self.ends_seen[v] |= 2 | self.ends_seen[v] << 1 & 4
             self.first[u + 1] += 1
             self.slots += 1
-            if cap >= CINF:
-                endless |= w < 0
-            else:
-                limited = min(limited + (cap - lo), CINF)
-                if w < 0:
-                    self.negative = min(self.negative + (cap - lo), CINF)
         for u in range(self.n):
-            w = self.balance[u]
-            if w > VOLUME_MAX or w < -VOLUME_MAX:
+            if not add_node(&sums, self.balance[u]):
                 return RANGE
-            self.volume += w if w > 0 else -w
-            if self.volume > VOLUME_MAX:
-                return RANGE
-            self.chained += w == 0 and self.ends_seen[u] == 3 and self.first[u + 1] == 1
+            self.chained += self.balance[u] == 0 and self.ends_seen[u] == 3 and self.first[u + 1] == 1
             self.first[u + 1] += self.first[u]
-        if self.top_cost >= RISE_MAX // (self.n + 1):
+        if sums.top_cost >= RISE_MAX // (self.n + 1) or sums.volume + (sums.limited if sums.endless else sums.negative) > VOLUME_MAX:
             return RANGE
-        if self.volume + (limited if endless else self.negative) > VOLUME_MAX:
-            return RANGE
-        self.kept &= not endless
-        self.wide = CINF if endless else self.volume + self.negative + 1
+        self.top_cost, self.volume, self.negative = sums.top_cost, sums.volume, sums.negative
+        self.kept &= not sums.endless
+        self.wide = CINF if sums.endless else self.volume + self.negative + 1
         if self.kept:               # room for supplies to grow and costs to turn negative
             self.wide = 4 * self.wide if self.wide < HUGE // 4 else HUGE - 1
         return OK

@@ -59,17 +59,17 @@ minimum-cost flow algorithm (1997); U. Bünnagel, B. Korte, J. Vygen, Efficient 
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memset
 
 from flowsched._faults cimport FS_FUEL, _copy, _empty, _zeros, fs_look
 from flowsched.kernels.status cimport INFEASIBLE, LATE, OK, RANGE, UNBOUNDED, UNPROVEN
+from flowsched.kernels.sums cimport CINF, VOLUME_MAX, Sums, add_arc, add_node
 from flowsched.kernels.wide cimport fs_muladd
 
 import time
 
 import numpy as np
 
-cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
-cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t POT_MAX = <int64_t> 1 << 60
 cdef int64_t NEVER = 9223372036854775807
 
@@ -120,7 +120,6 @@ cdef class Scaling:
     cdef int32_t shift
     cdef int64_t top_cost          # C
     cdef int64_t wide              # capacity of arcs that never bind
-    cdef int64_t volume, limited   # sum of |b|; of all limited capacities
     cdef bint has_endless          # an arc of negative cost is unlimited
     cdef int64_t relabels_since_update, relabels_until_update # relabels since the last `global_update`, and their limit
     cdef bint out_of_range         # a potential left its range
@@ -161,41 +160,27 @@ cdef class Scaling:
 
     cdef int survey(self) except -1 nogil:
         """One pass over the arcs: ranges, degrees, flows that are fixed."""
+        cdef Sums sums
         cdef int32_t a, u, v
-        cdef int64_t lo = 0, cap, w, lowers_sum = 0, negative = 0
+        cdef int64_t lo = 0
         cdef bint lowers = self.lower.shape[0] > 0
+        memset(&sums, 0, sizeof(Sums))
         for a in range(self.m):
-            u, v, cap, w = self.tail[a], self.head[a], self.capacity[a], self.cost[a]
+            u, v = self.tail[a], self.head[a]
             if lowers:
                 lo = self.lower[a]
-                if lo:
-                    if lo > VOLUME_MAX or lowers_sum > VOLUME_MAX:
-                        return RANGE
-                    lowers_sum += lo
-                    self.excess[u] -= lo
-                    self.excess[v] += lo
-            if w >= POT_MAX or w <= -POT_MAX:
+            if not add_arc(&sums, &self.excess[0], u, v, lo, self.capacity[a], self.cost[a]):
                 return RANGE
-            self.top_cost = max(self.top_cost, w if w > 0 else -w)
-            if cap >= CINF:
-                self.has_endless |= w < 0
-            else:
-                self.limited = min(self.limited + (cap - lo), CINF)
-                if w < 0:
-                    negative = min(negative + (cap - lo), CINF)
-            if cap == lo or u == v:
+            if self.capacity[a] == lo or u == v:
                 continue
             self.first[u] += 1
             self.first[v] += 1
             self.halves += 2
         for v in range(self.n):
-            w = self.excess[v]
-            if w > VOLUME_MAX or w < -VOLUME_MAX:
+            if not add_node(&sums, self.excess[v]):
                 return RANGE
-            self.volume += w if w > 0 else -w
-            if self.volume > VOLUME_MAX:
-                return RANGE
-        self.wide = self.volume + (self.limited if self.has_endless else negative) + 1
+        self.top_cost, self.has_endless = sums.top_cost, sums.endless
+        self.wide = sums.volume + (sums.limited if sums.endless else sums.negative) + 1
         if self.wide > VOLUME_MAX:
             return RANGE
         while self.shift < 62 and (<int64_t> 1 << self.shift) <= self.n:
