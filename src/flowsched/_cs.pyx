@@ -419,11 +419,8 @@ cdef class Network(Auto):
         `time_limit` in seconds, negative for none.
         """
         start = _perf_counter()
-        self.acquire()
-        try:
-            return self.optimise(algorithm, time_limit, start)
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.optimise(algorithm, time_limit, start)
 
     cdef object optimise(self, int algorithm, double time_limit, double start):
         cdef int status, i
@@ -1047,10 +1044,9 @@ cdef class Network(Auto):
         return self.flows_compared
 
     def set_budget(self, int64_t budget, int64_t patience, /):
-        self.acquire()
+        _call = self.begin()
         self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when its budget is spent
         self.patience = max(patience, -1)
-        self.release()
 
     cdef object arrays(self):
         return Auto.arrays(self) + [self.basis_supply, self.may_differ]
@@ -1060,11 +1056,8 @@ cdef class Network(Auto):
 
     def dump(self):
         """The state that later solves depend on, as flat arrays and numbers, for `adopt`; network/state.py defines them."""
-        self.acquire()
-        try:
-            return self.write()
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.write()
 
     cdef object write(self):
         if self.based and self.stopped_algorithm == SIMPLEX:
@@ -1083,13 +1076,10 @@ cdef class Network(Auto):
 
         Only for a new network.  All words are checked before they are used; after InputError the network must not be used.
         """
-        self.acquire()
-        try:
-            wrong = self.read(state)
-            if wrong is None and state["based"]:
-                wrong = self.read_basis(state)
-        finally:
-            self.release()
+        _call = self.begin()
+        wrong = self.read(state)
+        if wrong is None and state["based"]:
+            wrong = self.read_basis(state)
         if wrong is not None:
             raise InputError(f"state: {wrong}")
 

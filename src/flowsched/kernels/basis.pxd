@@ -3,14 +3,14 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t
 
+from flowsched.kernels.sums cimport CINF
+
 cdef extern from *:
     """
-    #define FS_CINF ((int64_t)1 << 62)
     #define FS_HUGE ((int64_t)1 << 61)
     #define FS_RISE_MAX ((int64_t)1 << 55)
     #define FS_DRIFT_MAX ((int64_t)1 << 59)
     """
-    const int64_t CINF "FS_CINF"            # unlimited
     const int64_t HUGE "FS_HUGE"            # residual capacity that only a cycle of unlimited arcs has
     const int64_t RISE_MAX "FS_RISE_MAX"    # (n + 1) C stays below it
     const int64_t DRIFT_MAX "FS_DRIFT_MAX"  # the root's potential and depth may drift so far, as only differences count

@@ -3,10 +3,12 @@
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from flowsched.kernels.sums cimport CINF
+from flowsched.kernels.wide cimport fs_muladd
+
 cdef extern from *:
     """
     #include <stdint.h>
-    #define FS_CINF ((int64_t)1 << 62)
     #define FS_BIG ((int64_t)1 << 31)
     #define FS_POT_MAX ((int64_t)1 << 59)
     #if defined(_MSC_VER)
@@ -16,7 +18,6 @@ cdef extern from *:
     #endif
     """
     void fs_write_soon(const void *p) nogil          # a hint: p will be written soon
-    const int64_t CINF "FS_CINF"                # an unlimited capacity
     const int64_t BIG "FS_BIG"                  # residual capacity from which a half-arc is never saturated: 2**31 smaller ones sum to less than 2**62
     # Bound on (nodes + 1) * |cost|, and on each |p| that a mutation or a relabel sets; a search may go to twice that.  So no reduced cost and no path length overflows.
     const int64_t POT_MAX "FS_POT_MAX"
@@ -69,6 +70,11 @@ cdef inline int64_t mag(int64_t x) noexcept nogil:
     return -x if x < 0 else x
 
 
+cdef inline int mirror(int state) noexcept nogil:
+    """The state of a half-arc whose mate is in `state`: see `Residual.state`."""
+    return state if state & 1 else state ^ 2
+
+
 cdef inline object number(int64_t high, uint64_t low):
     """``high * 2**64 + low``."""
     if high == -(<int64_t>low < 0):     # nearly always
@@ -80,6 +86,11 @@ cdef object whole(view)
 cdef object too_much(const int64_t[::1] supply, const int64_t[::1] lower)
 cdef object grown(view, int64_t size)
 cdef int64_t larger(int64_t size, int64_t wanted, int64_t most)
+
+
+@cython.final
+cdef class Call:
+    cdef long *busy
 
 
 cdef class Residual:
@@ -228,13 +239,61 @@ cdef class Residual:
         return h & 1 == 0 and self.residual[h] + self.flow_of(h >> 1) >= CINF
 
     @cython.final
+    cdef inline int change_region(self, int32_t v, int32_t h, int before, int after) noexcept nogil:
+        """Move half-arc h of v from region `before` of its block to region `after`; after region 3 it is outside."""
+        cdef int32_t first = self.node[v].first, hole = self.position[h], last
+        cdef Half rec = self.half[hole]
+        cdef int r
+        for r in range(before, after):
+            self.node[v].region[r] -= 1
+            last = first + self.node[v].region[r]
+            if last != hole:
+                self.place(hole, self.half[last])
+                hole = last
+        for r in range(before - 1, after - 1, -1):
+            last = first + self.node[v].region[r]
+            self.node[v].region[r] += 1
+            if last != hole:
+                self.place(hole, self.half[last])
+                hole = last
+        if after < 4:
+            self.place(hole, rec)
+        return 0
+
+    @cython.final
+    cdef inline int send(self, int32_t h, int64_t amount) noexcept nogil:
+        """Send `amount` along half-arc h; the caller books the excesses at its ends."""
+        cdef int before = self.state(h), after
+        cdef int32_t u = self.tail(h), v = self.head(h)
+        self.note_flow(h >> 1)
+        fs_muladd(&self.cost_high, &self.cost_low, amount, self.half[self.position[h]].cost)
+        self.residual[h] -= amount
+        self.residual[h ^ 1] += amount
+        after = self.state(h)
+        self.count[PUSHES] += 1
+        if before != after:
+            if h & 1 == 0 and self.residual[h] == 0 and self.residual[h ^ 1] >= CINF - 2 * POT_MAX:
+                self.unlimited_full = True
+            self.change_region(u, h, before, after)
+            self.change_region(v, h ^ 1, mirror(before), mirror(after))
+        return 0
+
+    @cython.final
+    cdef inline int next_stamp(self) except -1 nogil:
+        """Advance `stamp` to a value that no mark has."""
+        if self.stamp == 2147483647:
+            self.clear_stamps()
+            self.stamp = 0
+        self.stamp += 1
+        return 0
+
+    @cython.final
     cdef inline int fetch_half(self, int64_t at) noexcept nogil:
         if 0 <= at < self.half.shape[0]:
             fs_write_soon(&self.half[at])
         return 0
 
-    cdef int acquire(self) except -1
-    cdef void release(self) noexcept
+    cdef Call begin(self)
     cdef int grow_nodes(self, int64_t wanted) except -1
     cdef int grow_arcs(self, int64_t wanted, bint bounded) except -1
     cdef int grow_free(self, int64_t more) except -1
@@ -245,9 +304,7 @@ cdef class Residual:
     cdef int reserve_all(self) except -1
     cdef int reserve(self, int32_t v, int32_t degree) noexcept nogil
     cdef int free_block(self, int32_t first, int32_t size) noexcept nogil
-    cdef int change_region(self, int32_t v, int32_t h, int before, int after) noexcept nogil
     cdef int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost, int state) noexcept nogil
-    cdef int send(self, int32_t h, int64_t amount) noexcept nogil
     cdef int push(self, int32_t h, int64_t amount) noexcept nogil
     cdef int resize(self, int32_t h, int64_t residual) noexcept nogil
     cdef int shift_potential(self, int32_t v, int64_t amount) except? -1 nogil
@@ -260,32 +317,26 @@ cdef class Residual:
     cdef int log_change(self, int32_t what) except -1
     cdef int reshape(self) except -1
     cdef int drop_basis(self) except -1
-    cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1
-    cdef int check_arcs(self, const int64_t[::1] ids, str name) except -1
+    cdef int check_ids(self, const int64_t[::1] ids, str name, str kind) except -1
     cdef int check_bounds(self, const int64_t[::1] capacity, const int64_t[::1] lower) except -1
     cdef int check_volume(self, const int64_t[::1] added, str name, const int64_t[::1] ids) except -1
     cdef int64_t check_cost(self, const int64_t[::1] cost, int64_t nodes) except -1
     cdef int64_t large(self, const int64_t[::1] arcs) except -1
     cdef int reserve_to_restore(self, int64_t arcs, int64_t nodes, int64_t halves) except -1
     cdef int new_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1
-    cdef int insert_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1
     cdef int64_t count_halves(self, const int64_t[::1] tail, const int64_t[::1] head) except -1
     cdef int64_t count_all_halves(self, const int64_t[::1] tail, const int64_t[::1] head, int32_t[::1] want) except -1
     cdef int new_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                       const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1
-    cdef int insert_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
-                         const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1
     cdef int drop_arc(self, int32_t h, int32_t u, Half rec) except -1
     cdef int fetch_gone(self, const int64_t *nodes, Py_ssize_t k, Py_ssize_t i) noexcept nogil
     cdef int fetch_room(self, const int64_t *head, const int64_t *ids, Py_ssize_t k) noexcept nogil
     cdef int fetch_arcs(self, const int64_t *arcs, Py_ssize_t k) noexcept nogil
-    cdef int delete_nodes(self, const int64_t[::1] nodes) except -1
     cdef int set_numbers(self, int which, const int64_t[::1] ids, const int64_t[::1] values) except -1
     cdef int put_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply) except -1
     cdef int put_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity) except -1
     cdef int put_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1
-    cdef int next_stamp(self) except -1 nogil
     cdef int clear_stamps(self) except -1 nogil
     cdef object living(self)
     cdef object chosen_arcs(self, ids)

@@ -20,6 +20,7 @@ Every mutation restores (I), see `restore_optimality`, and looks only at the arc
 then on nothing can fail, so a call that raises has changed nothing (E).  While there is a basis of the network simplex, changes are noted in ``changes``.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from flowsched._faults cimport _copy, _empty, _zeros, fs_allocate
@@ -52,11 +53,6 @@ cdef enum:
     BLOCK = 32         # arcs whose memory is fetched at once
 
 
-cdef inline int mirror(int state) noexcept nogil:
-    """The state of a half-arc whose mate is in `state`: see `Residual.state`."""
-    return state if state & 1 else state ^ 2
-
-
 cdef int32_t size_class(int32_t size) noexcept nogil:
     """Index of the smallest block class of at least `size` half-arcs: exact up to 16, then eight to the octave."""
     cdef int bits
@@ -87,6 +83,16 @@ cdef inline int64_t new_block(Node *node) noexcept nogil:
     return class_size(roomy(more, node.size)) if more > node.size else 0
 
 
+@cython.final
+@cython.freelist(4)
+cdef class Call:
+    """A call on a network, under way as long as this object lives: until its function returns or raises."""
+
+    def __dealloc__(self):
+        if self.busy != NULL:
+            fs_give(self.busy)
+
+
 cdef class Residual:
     """A network that can be changed; see the head of this file."""
 
@@ -104,19 +110,18 @@ cdef class Residual:
         self.unsaturable = _zeros(4, np.int32)
         self.free_node = -1
 
-    # == arrays that grow =====================================================================================
-
-    # Each grows all arrays of its kind, or raises and grows none.
-
-    cdef int acquire(self) except -1:
-        """Take the network for one call; never wait for it."""
+    cdef Call begin(self):
+        """Begin a call, which ends when the object returned is gone; never wait for another one."""
+        cdef Call call = Call.__new__(Call)
         if not fs_take(&self.busy):
             raise ConcurrentUseError(
                 "this network is in use: another call on it is under way, in a thread or below this signal handler, finaliser or callback")
-        return 0
+        call.busy = &self.busy
+        return call
 
-    cdef void release(self) noexcept:
-        fs_give(&self.busy)
+    # == arrays that grow =====================================================================================
+
+    # Each grows all arrays of its kind, or raises and grows none.
 
     cdef int grow_nodes(self, int64_t wanted) except -1:
         cdef int64_t size = self.potential.shape[0]
@@ -228,7 +233,7 @@ cdef class Residual:
 
     # == adjacency ===============================================================================================
 
-    cdef int reserve(self, int32_t v, int32_t degree) noexcept nogil:
+    cdef inline int reserve(self, int32_t v, int32_t degree) noexcept nogil:
         """Make v's block large enough for `degree` half-arcs; the arena has room for it."""
         cdef int32_t k, first, old = self.node[v].first, size = self.node[v].size, i
         if degree <= size:
@@ -248,34 +253,13 @@ cdef class Residual:
         self.node[v].size = class_size(k)
         return 0
 
-    cdef int free_block(self, int32_t first, int32_t size) noexcept nogil:
+    cdef inline int free_block(self, int32_t first, int32_t size) noexcept nogil:
         if size:
             self.half[first].head = self.spare[size_class(size)]
             self.spare[size_class(size)] = first
         return 0
 
-    cdef int change_region(self, int32_t v, int32_t h, int before, int after) noexcept nogil:
-        """Move half-arc h of v from region `before` of its block to region `after`; after region 3 it is outside."""
-        cdef int32_t first = self.node[v].first, hole = self.position[h], last
-        cdef Half rec = self.half[hole]
-        cdef int r
-        for r in range(before, after):
-            self.node[v].region[r] -= 1
-            last = first + self.node[v].region[r]
-            if last != hole:
-                self.place(hole, self.half[last])
-                hole = last
-        for r in range(before - 1, after - 1, -1):
-            last = first + self.node[v].region[r]
-            self.node[v].region[r] += 1
-            if last != hole:
-                self.place(hole, self.half[last])
-                hole = last
-        if after < 4:
-            self.place(hole, rec)
-        return 0
-
-    cdef int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost, int state) noexcept nogil:
+    cdef inline int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost, int state) noexcept nogil:
         """Put half-arc h into v's block, in the region of its state."""
         cdef int32_t hole, last, more = self.node[v].coming
         cdef Half rec
@@ -296,30 +280,13 @@ cdef class Residual:
 
     # == flow and potentials, with their journals, which have room (`reserve_journal`) =====================================
 
-    cdef int send(self, int32_t h, int64_t amount) noexcept nogil:
-        """Send `amount` along half-arc h; the caller books the excesses at its ends."""
-        cdef int before = self.state(h), after
-        cdef int32_t u = self.tail(h), v = self.head(h)
-        self.note_flow(h >> 1)
-        fs_muladd(&self.cost_high, &self.cost_low, amount, self.half[self.position[h]].cost)
-        self.residual[h] -= amount
-        self.residual[h ^ 1] += amount
-        after = self.state(h)
-        self.count[PUSHES] += 1
-        if before != after:
-            if h & 1 == 0 and self.residual[h] == 0 and self.residual[h ^ 1] >= CINF - 2 * POT_MAX:
-                self.unlimited_full = True
-            self.change_region(u, h, before, after)
-            self.change_region(v, h ^ 1, mirror(before), mirror(after))
-        return 0
-
-    cdef int push(self, int32_t h, int64_t amount) noexcept nogil:
+    cdef inline int push(self, int32_t h, int64_t amount) noexcept nogil:
         """Send `amount` along h as a preflow push: its tail loses, its head gains excess."""
         self.add_excess(self.tail(h), -amount)
         self.add_excess(self.head(h), amount)
         return self.send(h, amount)
 
-    cdef int resize(self, int32_t h, int64_t residual) noexcept nogil:
+    cdef inline int resize(self, int32_t h, int64_t residual) noexcept nogil:
         """Set the residual capacity of h; the flow stays."""
         cdef int before = self.state(h), after
         self.residual[h] = residual
@@ -329,7 +296,7 @@ cdef class Residual:
             self.change_region(self.head(h), h ^ 1, mirror(before), mirror(after))
         return 0
 
-    cdef int shift_potential(self, int32_t v, int64_t amount) except? -1 nogil:
+    cdef inline int shift_potential(self, int32_t v, int64_t amount) except? -1 nogil:
         """Add `amount` to v's potential if v's residual half-arcs allow it, and are few; return 1 if it was done."""
         cdef int32_t first = self.node[v].first, i, lo, hi, w
         cdef int64_t rc
@@ -351,7 +318,7 @@ cdef class Residual:
         self.set_potential(v, self.potential[v] + amount)
         return 1
 
-    cdef int restore_optimality(self, int32_t h) except -1 nogil:
+    cdef inline int restore_optimality(self, int32_t h) except -1 nogil:
         """Restore invariant (I) for half-arc h."""
         cdef int64_t rc
         cdef int32_t u, v
@@ -439,7 +406,7 @@ cdef class Residual:
             self.changes = changes
         return 0
 
-    cdef int log_change(self, int32_t what) except -1:
+    cdef inline int log_change(self, int32_t what) except -1:
         """Note a change for the simplex's basis: an arc, or ~v for the supply of v.
 
         Too many changes make the basis useless: that is checked at 0, 16, 48, 112, ... of them.
@@ -460,22 +427,16 @@ cdef class Residual:
         self.based, self.change_count, self.changes = False, 0, self.none32
         return 0
 
-    cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1:
+    cdef int check_ids(self, const int64_t[::1] ids, str name, str kind) except -1:
+        """Check that they are ids of live nodes, or arcs."""
         cdef Py_ssize_t i
+        cdef bint arcs = kind == "arc"
+        cdef int32_t end = self.m if arcs else self.n
         for i in range(ids.shape[0]):
-            if not 0 <= ids[i] < self.n:
-                raise InputError(f"{name}[{i}]: no node {ids[i]}; ids are 0..{self.n - 1}")
-            if self.node[ids[i]].region[3] < 0:
-                raise InputError(f"{name}[{i}]: node {ids[i]} was removed")
-        return 0
-
-    cdef int check_arcs(self, const int64_t[::1] ids, str name) except -1:
-        cdef Py_ssize_t i
-        for i in range(ids.shape[0]):
-            if not 0 <= ids[i] < self.m:
-                raise InputError(f"{name}[{i}]: no arc {ids[i]}; ids are 0..{self.m - 1}")
-            if self.position[2 * ids[i]] < 0:
-                raise InputError(f"{name}[{i}]: arc {ids[i]} was removed")
+            if not 0 <= ids[i] < end:
+                raise InputError(f"{name}[{i}]: no {kind} {ids[i]}; ids are 0..{end - 1}")
+            if (self.position[2 * ids[i]] if arcs else self.node[ids[i]].region[3]) < 0:
+                raise InputError(f"{name}[{i}]: {kind} {ids[i]} was removed")
         return 0
 
     cdef int check_bounds(self, const int64_t[::1] capacity, const int64_t[::1] lower) except -1:
@@ -545,17 +506,11 @@ cdef class Residual:
         return out
 
     cdef int new_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
-        self.acquire()
-        try:
-            return self.insert_nodes(supply, ids)
-        finally:
-            self.release()
-
-    cdef int insert_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
         """Add nodes; write their ids to `ids`."""
         cdef Py_ssize_t i, k = supply.shape[0]
         cdef int32_t v
         cdef int64_t bound
+        _call = self.begin()
         self.check_volume(supply, "supply", supply[:0])
         bound = self.check_cost(supply[:0], self.live_nodes + k)
         self.grow_nodes(max(self.n, self.live_nodes + k))
@@ -590,14 +545,6 @@ cdef class Residual:
         self.new_arcs(tail, head, capacity, cost, lower, out)
         return out
 
-    cdef int new_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
-                      const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
-        self.acquire()
-        try:
-            return self.insert_arcs(tail, head, capacity, cost, lower, ids)
-        finally:
-            self.release()
-
     cdef int64_t count_halves(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
         """Count in ``coming``, by node, the half-arcs about to be added; return the arena room that their blocks may take."""
         cdef Py_ssize_t i, k = tail.shape[0]
@@ -627,16 +574,17 @@ cdef class Residual:
                 room += class_size(roomy(degree, self.node[i].size))
         return room
 
-    cdef int insert_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
-                         const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
+    cdef int new_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
+                      const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
         """Add arcs; write their ids to `ids`."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
         cdef int64_t cap, lo, bound, huge = 0, left = self.m - self.live_arcs
         cdef int32_t[::1] want
         cdef bint bulk = k > 1000 and k > self.n // 8       # true: lay the blocks out in the order of the nodes
-        self.check_nodes(tail, "tail")
-        self.check_nodes(head, "head")
+        _call = self.begin()
+        self.check_ids(tail, "tail", "node")
+        self.check_ids(head, "head", "node")
         self.check_bounds(capacity, lower)
         if lower.shape[0]:
             self.check_volume(lower, "lower", lower[:0])
@@ -687,7 +635,7 @@ cdef class Residual:
                 self.restore_optimality(<int32_t>(2 * ids[i]))
         return 0
 
-    cdef int raise_lower(self, int32_t a, int64_t lower) except -1:
+    cdef inline int raise_lower(self, int32_t a, int64_t lower) except -1:
         """Set the lower bound of arc a; flow below it is raised to it."""
         cdef int64_t flow = self.flow_of(a), old = self.lower[a]
         if flow < lower:
@@ -698,7 +646,7 @@ cdef class Residual:
         self.volume += lower - old
         return 0
 
-    cdef int drop_arc(self, int32_t h, int32_t u, Half rec) except -1:
+    cdef inline int drop_arc(self, int32_t h, int32_t u, Half rec) except -1:
         """Remove the arc of half-arc h; its record `rec` has already left the block of u."""
         cdef int32_t a = h >> 1
         cdef int64_t flow = self.flow_of(a)
@@ -723,21 +671,18 @@ cdef class Residual:
         cdef Py_ssize_t i
         cdef int32_t h, u
         cdef Half rec
-        self.acquire()
-        try:
-            self.check_arcs(arcs, "arcs")
-            _unique(arcs, "arcs")
-            self.grow_free(arcs.shape[0])
-            self.reshape()
-            for i in range(arcs.shape[0]):
-                if i % BLOCK == 0:
-                    self.fetch_arcs(&arcs[i], min(BLOCK, arcs.shape[0] - i))
-                h = <int32_t>(2 * arcs[i])
-                u, rec = self.tail(h), self.half[self.position[h]]
-                self.change_region(u, h, self.state(h), 4)
-                self.drop_arc(h, u, rec)
-        finally:
-            self.release()
+        _call = self.begin()
+        self.check_ids(arcs, "arcs", "arc")
+        _unique(arcs, "arcs")
+        self.grow_free(arcs.shape[0])
+        self.reshape()
+        for i in range(arcs.shape[0]):
+            if i % BLOCK == 0:
+                self.fetch_arcs(&arcs[i], min(BLOCK, arcs.shape[0] - i))
+            h = <int32_t>(2 * arcs[i])
+            u, rec = self.tail(h), self.half[self.position[h]]
+            self.change_region(u, h, self.state(h), 4)
+            self.drop_arc(h, u, rec)
 
     cdef int fetch_gone(self, const int64_t *nodes, Py_ssize_t k, Py_ssize_t i) noexcept nogil:
         """Prefetch the memory that removing the nodes after the i-th reads, one address of the chain in each step; else each read is a cache miss."""
@@ -795,18 +740,12 @@ cdef class Residual:
         return 0
 
     def remove_nodes(self, const int64_t[::1] nodes, /):
-        self.acquire()
-        try:
-            self.delete_nodes(nodes)
-        finally:
-            self.release()
-
-    cdef int delete_nodes(self, const int64_t[::1] nodes) except -1:
         cdef Py_ssize_t i
         cdef int32_t v, k
         cdef int64_t degrees = 0
         cdef Half rec
-        self.check_nodes(nodes, "nodes")
+        _call = self.begin()
+        self.check_ids(nodes, "nodes", "node")
         self.next_stamp()
         for i in range(nodes.shape[0]):
             if self.mark[nodes[i]] == self.stamp:
@@ -839,17 +778,13 @@ cdef class Residual:
             self.node[v].first = self.free_node
             self.free_node = v
             self.live_nodes -= 1
-        return 0
 
     cdef int set_numbers(self, int which, const int64_t[::1] ids, const int64_t[::1] values) except -1:
         """Set the supplies of nodes, or the capacities or costs of arcs."""
-        self.acquire()
-        try:
-            if which == SET_SUPPLY:
-                return self.put_supply(ids, values)
-            return self.put_capacity(ids, values) if which == SET_CAPACITY else self.put_cost(ids, values)
-        finally:
-            self.release()
+        _call = self.begin()
+        if which == SET_SUPPLY:
+            return self.put_supply(ids, values)
+        return self.put_capacity(ids, values) if which == SET_CAPACITY else self.put_cost(ids, values)
 
     def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply, /):
         self.set_numbers(SET_SUPPLY, nodes, supply)
@@ -857,7 +792,7 @@ cdef class Residual:
     cdef int put_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply) except -1:
         cdef Py_ssize_t i
         cdef int32_t v
-        self.check_nodes(nodes, "nodes")
+        self.check_ids(nodes, "nodes", "node")
         self.check_volume(supply, "supply", nodes)
         self.reserve_changes(nodes.shape[0])
         for i in range(nodes.shape[0]):
@@ -877,7 +812,7 @@ cdef class Residual:
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t h
         cdef int64_t flow, cap, huge = 0
-        self.check_arcs(arcs, "arcs")
+        self.check_ids(arcs, "arcs", "arc")
         self.check_bounds(capacity, capacity[:0])
         for i in range(k):
             if self.lower.shape[0] and capacity[i] < self.lower[arcs[i]]:
@@ -903,24 +838,21 @@ cdef class Residual:
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t a
         cdef int64_t cap
-        self.acquire()
-        try:
-            self.check_arcs(arcs, "arcs")
-            self.check_bounds(lower[:0], lower)
-            self.check_volume(lower, "lower", arcs)
-            for i in range(k):
-                a = <int32_t>arcs[i]
-                cap = self.residual[2 * a] + self.flow_of(a)
-                if lower[i] > cap:
-                    raise InputError(f"lower[{i}]: {lower[i]} is above arc {a}'s capacity {cap}")
-            self.reserve_to_restore(k, k, self.large(arcs))
-            self.grow_arcs(self.m, True)
-            self.drop_basis()
-            for i in range(k):
-                self.raise_lower(<int32_t>arcs[i], lower[i])
-                self.restore_optimality(<int32_t>(2 * arcs[i] + 1))
-        finally:
-            self.release()
+        _call = self.begin()
+        self.check_ids(arcs, "arcs", "arc")
+        self.check_bounds(lower[:0], lower)
+        self.check_volume(lower, "lower", arcs)
+        for i in range(k):
+            a = <int32_t>arcs[i]
+            cap = self.residual[2 * a] + self.flow_of(a)
+            if lower[i] > cap:
+                raise InputError(f"lower[{i}]: {lower[i]} is above arc {a}'s capacity {cap}")
+        self.reserve_to_restore(k, k, self.large(arcs))
+        self.grow_arcs(self.m, True)
+        self.drop_basis()
+        for i in range(k):
+            self.raise_lower(<int32_t>arcs[i], lower[i])
+            self.restore_optimality(<int32_t>(2 * arcs[i] + 1))
 
     def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost, /):
         self.set_numbers(SET_COST, arcs, cost)
@@ -929,7 +861,7 @@ cdef class Residual:
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t h
         cdef int64_t bound
-        self.check_arcs(arcs, "arcs")
+        self.check_ids(arcs, "arcs", "arc")
         bound = self.check_cost(cost, self.live_nodes)
         self.reserve_changes(k)
         self.reserve_to_restore(k, 2 * k, self.large(arcs))
@@ -946,14 +878,6 @@ cdef class Residual:
             self.restore_optimality(h ^ 1)
         return 0
 
-    cdef int next_stamp(self) except -1 nogil:
-        """Advance `stamp` to a value that no mark has."""
-        if self.stamp == 2147483647:
-            self.clear_stamps()
-            self.stamp = 0
-        self.stamp += 1
-        return 0
-
     cdef int clear_stamps(self) except -1 nogil:
         cdef int32_t v
         for v in range(self.n):
@@ -967,16 +891,13 @@ cdef class Residual:
         cdef int64_t high, k
         cdef uint64_t low
         cdef int32_t i
-        self.acquire()
-        try:
-            high, low = self.cost_high, self.cost_low
-            for i in range(self.journal_arcs):
-                k = self.journal_arc[i]
-                if k >= 0:
-                    fs_muladd(&high, &low, self.journal_flow[i] - self.flow_of(<int32_t>k), self.half[self.position[2 * k]].cost)
-            return number(high, low)
-        finally:
-            self.release()
+        _call = self.begin()
+        high, low = self.cost_high, self.cost_low
+        for i in range(self.journal_arcs):
+            k = self.journal_arc[i]
+            if k >= 0:
+                fs_muladd(&high, &low, self.journal_flow[i] - self.flow_of(<int32_t>k), self.half[self.position[2 * k]].cost)
+        return number(high, low)
 
     cdef object living(self):
         """Bool by node id: the id is in use."""
@@ -984,65 +905,47 @@ cdef class Residual:
         return whole(self.node)[:self.n]["region"][:, 3] >= 0
 
     def node_ids(self):
-        self.acquire()
-        try:
-            return self.chosen_nodes(None)
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.chosen_nodes(None)
 
     def arc_ids(self):
-        self.acquire()
-        try:
-            return self.chosen_arcs(None)
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.chosen_arcs(None)
 
     cdef object chosen_arcs(self, ids):
         if ids is None:
             fs_allocate()
             return np.flatnonzero(whole(self.position)[:2 * self.m:2] >= 0)
-        self.check_arcs(ids, "arcs")
+        self.check_ids(ids, "arcs", "arc")
         return ids
 
     cdef object chosen_nodes(self, ids):
         if ids is None:
             return np.flatnonzero(self.living())
-        self.check_nodes(ids, "nodes")
+        self.check_ids(ids, "nodes", "node")
         return ids
 
     def flows(self, ids, /):
-        self.acquire()
-        try:
-            return self.read_arcs(self.chosen_arcs(ids), F_FLOW)
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.read_arcs(self.chosen_arcs(ids), F_FLOW)
 
     cdef int copy_flow(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
         """Read the flow on arcs in the last solution."""
         cdef Py_ssize_t i
-        self.acquire()
-        try:
-            for i in range(k):
-                if not (0 <= arcs[i] < self.m and self.position[2 * arcs[i]] >= 0):
-                    raise IndexError("no such arc")
-                flow[i] = self.last_flow(<int32_t> arcs[i])
-        finally:
-            self.release()
+        _call = self.begin()
+        for i in range(k):
+            if not (0 <= arcs[i] < self.m and self.position[2 * arcs[i]] >= 0):
+                raise IndexError("no such arc")
+            flow[i] = self.last_flow(<int32_t> arcs[i])
         return 0
 
     def potentials(self, ids, /):
-        self.acquire()
-        try:
-            return self.read_nodes(self.chosen_nodes(ids), False)
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.read_nodes(self.chosen_nodes(ids), False)
 
     def supplies(self, ids, /):
-        self.acquire()
-        try:
-            return self.read_nodes(self.chosen_nodes(ids), True)
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.read_nodes(self.chosen_nodes(ids), True)
 
     cdef object read_nodes(self, const int64_t[::1] nodes, bint supplies):
         """Supplies, or potentials in the last solution."""
@@ -1055,11 +958,8 @@ cdef class Residual:
 
     def arc_data(self, ids, int field, /):
         """TAIL, HEAD, CAPACITY, COST or LOWER of the arcs, or REDUCED: their costs at the potentials of the last solution."""
-        self.acquire()
-        try:
-            return self.read_arcs(self.chosen_arcs(ids), field)
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.read_arcs(self.chosen_arcs(ids), field)
 
     cdef object read_arcs(self, const int64_t[::1] arcs, int field):
         cdef int64_t[::1] value
@@ -1105,19 +1005,13 @@ cdef class Residual:
 
     def sizes(self):
         """Numbers of live nodes and live arcs."""
-        self.acquire()
-        try:
-            return self.live_nodes, self.live_arcs
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.live_nodes, self.live_arcs
 
     def nbytes(self):
         """Memory of all arrays, in bytes."""
-        self.acquire()
-        try:
-            return self.weight()
-        finally:
-            self.release()
+        _call = self.begin()
+        return self.weight()
 
     cdef object arrays(self):
         """All arrays, as memoryviews."""
