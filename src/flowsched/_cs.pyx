@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The kernel: min-cost flow on a network that is kept between solves, mutated in place and re-optimised where it changed.
 
 The problem
@@ -181,6 +180,7 @@ cdef class Network(Auto):
     cdef int64_t flows_compared            # number of flows compared with those of the basis the last time
     cdef bint at_basis                     # flows are those of the basis
 
+    @cython.embedsignature(True)
     def __init__(self):
         Auto.__init__(self)
         self.basis_supply, self.may_differ = self.none64, self.none32
@@ -1044,6 +1044,7 @@ cdef class Network(Auto):
         return self.flows_compared
 
     def set_budget(self, int64_t budget, int64_t patience, /):
+        """Set the limit of a walk, and that of repair before the simplex takes over (-1: as `auto` chooses); in scanned half-arcs."""
         _call = self.begin()
         self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when its budget is spent
         self.patience = max(patience, -1)

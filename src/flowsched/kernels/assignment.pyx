@@ -30,6 +30,8 @@ cdef int64_t BEYOND = <int64_t> 1 << 62
 @cython.auto_pickle(False)
 @cython.final
 cdef class Assignment:
+    """One assignment; see the head of this file."""
+
     cdef const int64_t[:, ::1] cost
     cdef int32_t n, m
     cdef int64_t[::1] price         # v(j)
@@ -42,6 +44,7 @@ cdef class Assignment:
     cdef int32_t[::1] order         # columns: settled, at the present distance, and the rest
     cdef int64_t fuel
 
+    @cython.embedsignature(True)
     def __init__(self, const int64_t[:, ::1] cost):
         cdef int32_t i
         self.cost = cost

@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """``algorithm="auto"``: the choice between repair, the network simplex and a solve from scratch.
 
 Every algorithm reaches the optimum, so a wrong choice costs time only.  All times are *counted*, in steps of fixed weight (the ``_NS`` constants), never read
@@ -21,6 +20,7 @@ Another rule replaces this file.  The kernel asks the choices and the estimates 
 `note_cold`, `probe_failed`.
 """
 
+cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
 from flowsched._faults cimport _empty
@@ -55,6 +55,7 @@ cdef enum:
 cdef class Auto(ShortestPaths):
     """Recent times of the algorithms, and the choices that follow from them; see the head of this file."""
 
+    @cython.embedsignature(True)
     def __init__(self):
         ShortestPaths.__init__(self)
         self.solves_until_try = TRY_FIRST

@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The basis of the network simplex: a spanning tree over the nodes and an artificial *root*, and the arcs outside of it in slots.
 
 Arcs outside the tree carry 0 or their capacity, so the tree's

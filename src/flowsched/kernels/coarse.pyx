@@ -71,6 +71,7 @@ cdef class Coarse:
     cdef int64_t[::1] room         # residual capacity
     cdef int32_t[::1] place        # index of the slot's half-arc
 
+    @cython.embedsignature(True)
     def __init__(self, Basis owner):
         cdef int32_t n = owner.n
         self.n = n

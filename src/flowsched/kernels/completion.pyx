@@ -61,6 +61,7 @@ cdef class Completion:
     # ----------------------------------------------------------------------------------------------------------------
     cdef Way[::1] way
 
+    @cython.embedsignature(True)
     def __init__(self, Basis owner):
         cdef int32_t n = owner.n, slots = owner.slots
         cdef int64_t ways = 2 * (<int64_t>slots + n)

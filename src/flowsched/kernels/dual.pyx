@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The dual network simplex, from a basis whose costs, capacities and supplies have changed; symbols and invariants as in `flowsched.kernels.basis`.
 
 A new cost of a tree arc shifts the potentials of a subtree.  A new supply, and flow above a

@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The first tree of the network simplex; symbols and invariants as in `flowsched.kernels.basis`.
 
 Shortest paths to the nodes with a deficit make an in-forest, which is strongly feasible; excesses are sent along it as far as there is residual capacity.

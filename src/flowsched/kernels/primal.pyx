@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The primal network simplex on a strongly feasible tree; symbols and invariants as in `flowsched.kernels.basis`.
 
 The leaving arc of a pivot is the last blocking one of the

@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """Series and parallel reduction: the nodes that only pass flow on are taken out of a network before it is solved.
 
 A node without supply that has one arc in and one arc out is taken out.  Its arcs are joined *in series*: the entering arc remains, with the sum of both costs and the
@@ -48,6 +47,7 @@ cdef class Reduction:
     cdef int32_t[::1] arc          # the arcs joined, in their order
     cdef int32_t joins
 
+    @cython.embedsignature(True)
     def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
                  const int64_t[::1] supply, const int64_t[::1] lower):
         n, m = supply.shape[0], tail.shape[0]

@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The residual network: adjacency, flow, potentials and excesses in flat arrays, mutated in place; symbols and invariant (I) as in `flowsched._cs`.
 
 Layout
@@ -96,6 +95,7 @@ cdef class Call:
 cdef class Residual:
     """A network that can be changed; see the head of this file."""
 
+    @cython.embedsignature(True)
     def __init__(self):
         cdef int i
         self.none32, self.none64 = _zeros(0, np.int32), _zeros(0, np.int64)
@@ -501,6 +501,7 @@ cdef class Residual:
         return 0
 
     def add_nodes(self, const int64_t[::1] supply, /):
+        """Add nodes; return their ids."""
         out = _empty(supply.shape[0], np.int64)
         self.new_nodes(supply, out)
         return out
@@ -540,7 +541,7 @@ cdef class Residual:
 
     def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                  const int64_t[::1] cost, const int64_t[::1] lower, /):
-        """Check arrays of one length; `lower` may be of length 0 for all 0."""
+        """Add arcs, arrays of one length; return their ids.  `lower` may be of length 0 for all 0."""
         out = _empty(tail.shape[0], np.int64)
         self.new_arcs(tail, head, capacity, cost, lower, out)
         return out
@@ -668,6 +669,7 @@ cdef class Residual:
         return 0
 
     def remove_arcs(self, const int64_t[::1] arcs, /):
+        """Remove arcs, each once; their ids become free."""
         cdef Py_ssize_t i
         cdef int32_t h, u
         cdef Half rec
@@ -740,6 +742,7 @@ cdef class Residual:
         return 0
 
     def remove_nodes(self, const int64_t[::1] nodes, /):
+        """Remove nodes, each once, with their arcs; the ids become free."""
         cdef Py_ssize_t i
         cdef int32_t v, k
         cdef int64_t degrees = 0
@@ -787,6 +790,7 @@ cdef class Residual:
         return self.put_capacity(ids, values) if which == SET_CAPACITY else self.put_cost(ids, values)
 
     def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply, /):
+        """Set the supplies of nodes."""
         self.set_numbers(SET_SUPPLY, nodes, supply)
 
     cdef int put_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply) except -1:
@@ -806,6 +810,7 @@ cdef class Residual:
         return 0
 
     def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity, /):
+        """Set the capacities of arcs; flow above them becomes an excess."""
         self.set_numbers(SET_CAPACITY, arcs, capacity)
 
     cdef int put_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity) except -1:
@@ -835,6 +840,7 @@ cdef class Residual:
         return 0
 
     def set_lower(self, const int64_t[::1] arcs, const int64_t[::1] lower, /):
+        """Set the lower bounds of arcs; flow below them becomes a deficit."""
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t a
         cdef int64_t cap
@@ -855,6 +861,7 @@ cdef class Residual:
             self.restore_optimality(<int32_t>(2 * arcs[i] + 1))
 
     def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost, /):
+        """Set the costs of arcs."""
         self.set_numbers(SET_COST, arcs, cost)
 
     cdef int put_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1:
@@ -905,10 +912,12 @@ cdef class Residual:
         return whole(self.node)[:self.n]["region"][:, 3] >= 0
 
     def node_ids(self):
+        """Ids of all nodes, ascending."""
         _call = self.begin()
         return self.chosen_nodes(None)
 
     def arc_ids(self):
+        """Ids of all arcs, ascending."""
         _call = self.begin()
         return self.chosen_arcs(None)
 
@@ -926,6 +935,7 @@ cdef class Residual:
         return ids
 
     def flows(self, ids, /):
+        """Flow of arcs in the last solution, of all in the order of their ids by default (None)."""
         _call = self.begin()
         return self.read_arcs(self.chosen_arcs(ids), F_FLOW)
 
@@ -940,10 +950,12 @@ cdef class Residual:
         return 0
 
     def potentials(self, ids, /):
+        """Potentials of nodes in the last solution, of all by default (None)."""
         _call = self.begin()
         return self.read_nodes(self.chosen_nodes(ids), False)
 
     def supplies(self, ids, /):
+        """Supplies of nodes, of all by default (None)."""
         _call = self.begin()
         return self.read_nodes(self.chosen_nodes(ids), True)
 

@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The kernel for whole networks, by cost scaling: push-relabel with look-ahead and global updates, arrays in, arrays out.
 
 The problem
@@ -130,6 +129,7 @@ cdef class Scaling:
     cdef int32_t[::1] by           # of `endless`: arc by which a path comes to the node
     cdef int64_t pushes, relabels, scans, updates, refines, proofs
 
+    @cython.embedsignature(True)
     def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
                  const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential):
         n, m = supply.shape[0], tail.shape[0]

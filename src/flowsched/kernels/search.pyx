@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """Shortest residual paths by Dijkstra's algorithm on reduced costs, from one end or from both.
 
 By (I), see `flowsched._cs`, every residual half-arc has a reduced cost >= 0, so the first path found to an end is a shortest one.  A search moves potentials on the
@@ -19,6 +18,7 @@ References: E. W. Dijkstra, A note on two problems in connexion with graphs (195
 shortest path problem (1990).
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 from flowsched._faults cimport _zeros, fs_look
@@ -47,6 +47,7 @@ cdef struct Search:    # one search, from one side or two
 cdef class ShortestPaths(Residual):
     """A residual network whose shortest paths can be searched; see the head of this file."""
 
+    @cython.embedsignature(True)
     def __init__(self):
         Residual.__init__(self)
         self.label = _zeros(0, LABEL)

@@ -36,6 +36,7 @@ cdef class Search:
     cdef Heap heap
     cdef int64_t fuel
 
+    @cython.embedsignature(True)
     def __init__(self, const int32_t[::1] first, const int32_t[::1] half, const int32_t[::1] head, const int64_t[::1] reduced):
         cdef Py_ssize_t n = first.shape[0] - 1
         self.first, self.half, self.head, self.reduced = first, half, head, reduced

@@ -1,4 +1,3 @@
-# cython: embedsignature=False
 """The kernel for whole networks: primal network simplex, arrays in, arrays out.
 
 The problem
@@ -53,6 +52,7 @@ STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARS
 cdef class Simplex(Dual):
     """One solve; see the head of this file."""
 
+    @cython.embedsignature(True)
     def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
                  const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential, bint kept):
         n, m = supply.shape[0], tail.shape[0]

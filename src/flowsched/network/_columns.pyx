@@ -1,4 +1,3 @@
-# cython: embedsignature=False, binding=True
 """Calls for one arc at a time, compiled for speed: the columns below `SimpleMinCostFlow`, and lists of integers as vectors.
 
 `Columns` is the problem of `flowsched.network.ortools.SimpleMinCostFlow` as vectors that grow.  Arcs are m rows, numbered from 0; nodes are the numbers below n.  A call
@@ -74,6 +73,7 @@ cdef class Columns:
     cdef bint solved, busy
     cdef set recent_arcs, recent_nodes      # whose capacity or supply was set since `_taken`
 
+    @cython.embedsignature(True)
     def __init__(self):
         if self.recent_arcs is not None:
             raise TypeError("it has begun already")
@@ -383,6 +383,7 @@ cdef class Use:
 
     cdef Columns columns
 
+    @cython.embedsignature(True)
     def __init__(self, Columns columns not None):
         self.columns = columns
 
