@@ -73,6 +73,8 @@ cdef class ShortestPaths(Residual):
     cdef int64_t count_uneven(self) except -1 nogil
     cdef bint uneven(self) except -1 nogil
     cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil
+    cdef int augment_search(self, int32_t s, int32_t meet, int sign, int32_t goal, int sides) except -1 nogil
+    cdef int32_t trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil
     cdef int cancel_unsaturable(self) except -1 nogil
     cdef int mark_reachable(self, int32_t s, int sign) except -1 nogil
     cdef int centre(self) except -1 nogil

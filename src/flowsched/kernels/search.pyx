@@ -175,7 +175,44 @@ cdef class ShortestPaths(Residual):
         status = move_potentials(self, &at)
         if status != OK or at.meet < 0:
             return status or BEYOND
-        return augment_search(self, &at)
+        return self.augment_search(s, at.meet, sign, goal, at.sides)
+
+    cdef int augment_search(self, int32_t s, int32_t meet, int sign, int32_t goal, int sides) except -1 nogil:
+        """Augment along the path found; a path to a goal is only written to ``path``, and `path_length` set."""
+        cdef int32_t end = meet
+        cdef int32_t length = self.trace(s, meet, sign, sides, &end), i
+        cdef int64_t amount = mag(self.excess[s])
+        if goal >= 0:
+            self.path_length = length
+            return OK
+        self.reserve_journal(length, 0)
+        if end != self.hub:
+            amount = min(amount, mag(self.excess[end]))
+        for i in range(length):
+            amount = min(amount, self.residual[self.path[i]])
+        for i in range(length):
+            self.send(self.path[i], amount)
+        self.add_excess(s, -amount * sign)
+        self.add_excess(end, amount * sign)
+        self.count[AUGMENTATIONS] += 1
+        return OK
+
+    cdef inline int32_t trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil:
+        """Write the half-arcs of the path found, in the direction of the flow, to ``path``; return their number."""
+        cdef int32_t v = meet, h, length = 0
+        while v != s:
+            h = self.label[2 * v].parent
+            self.path[length] = h if sign > 0 else h ^ 1
+            length += 1
+            v = self.tail(h)
+        v = meet
+        while sides == 2 and self.label[2 * v + 1].parent >= 0:
+            h = self.label[2 * v + 1].parent
+            self.path[length] = h if sign < 0 else h ^ 1
+            length += 1
+            v = self.tail(h)
+        end[0] = v
+        return length
 
     # == its uses ================================================================================================
 
@@ -363,42 +400,3 @@ cdef inline int put_back(ShortestPaths net, Search *at, int last, int32_t count)
                 net.set_potential(v, net.potential[v] + sign * (at.radius[side] - net.label[2 * v + side].dist))
         sign = -sign
     return RANGE
-
-
-cdef inline int32_t trace(ShortestPaths net, Search *at, int32_t *end) except -1 nogil:
-    """Write the half-arcs of the path found, in the direction of the flow, to ``path``; return their number."""
-    cdef int32_t v = at.meet, h, length = 0
-    while v != at.start:
-        h = net.label[2 * v].parent
-        net.path[length] = h if at.sign > 0 else h ^ 1
-        length += 1
-        v = net.tail(h)
-    v = at.meet
-    while at.sides == 2 and net.label[2 * v + 1].parent >= 0:
-        h = net.label[2 * v + 1].parent
-        net.path[length] = h if at.sign < 0 else h ^ 1
-        length += 1
-        v = net.tail(h)
-    end[0] = v
-    return length
-
-
-cdef inline int augment_search(ShortestPaths net, Search *at) except -1 nogil:
-    """Augment along the path found; a path to a goal is only written to ``path``, and `path_length` set."""
-    cdef int32_t end = at.meet
-    cdef int32_t length = trace(net, at, &end), i
-    cdef int64_t amount = mag(net.excess[at.start])
-    if at.goal >= 0:
-        net.path_length = length
-        return OK
-    net.reserve_journal(length, 0)
-    if end != net.hub:
-        amount = min(amount, mag(net.excess[end]))
-    for i in range(length):
-        amount = min(amount, net.residual[net.path[i]])
-    for i in range(length):
-        net.send(net.path[i], amount)
-    net.add_excess(at.start, -amount * at.sign)
-    net.add_excess(end, amount * at.sign)
-    net.count[AUGMENTATIONS] += 1
-    return OK
