@@ -34,7 +34,6 @@ ALLOWED = {
     "fgm": 1,
     "hrm": 6,
     "journal": 9,
-    "kernels": 1,
     "network": 1,
     "run": 1,
     "scheduler.py": 1,
