@@ -851,8 +851,9 @@ cdef class Network(Auto):
         pot = None
         if self.stopped_algorithm == SCALING and not self.reshaped:
             flow, pot = self.so_far(flow, lower, capacity)
-        outcome = scaling.solve(tail, head, capacity, cost, self.all_supplies(), lower, self.left(),
-                                flow if pot is not None else self.none64, pot if pot is not None else self.none64, 0, 0)
+        none = self.none64
+        kernel = scaling.Scaling(tail, head, capacity, cost, self.all_supplies(), lower, none if pot is None else flow, none if pot is None else pot)
+        outcome = kernel.solve(0, 0, self.left())
         status, answer, potential, statistics = outcome
         if status == RANGE:
             return DECLINED

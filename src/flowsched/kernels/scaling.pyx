@@ -50,7 +50,7 @@ Complexity: O(log(n C)) phases, each O(n^2 m) in the worst case.
 
 State after a stop: with a time limit, flow and potentials are copied before a phase (`save_flow`), and LATE gives the last that were whole.  An exception gives nothing.
 
-Who calls whom: network/one_shot.py and _cs.pyx -> `solve` -> `Scaling.run` -> `survey`, `endless`, `fill`; `refine` -> `global_update`, `has_no_admissible` ->
+Who calls whom: network/one_shot.py and _cs.pyx -> `Scaling.solve` -> `run` -> `survey`, `endless`, `fill`; `refine` -> `global_update`, `has_no_admissible` ->
 `relabel`; `refine_prices`.
 References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990); A. V. Goldberg, An efficient implementation of a scaling
 minimum-cost flow algorithm (1997); U. Bünnagel, B. Korte, J. Vygen, Efficient implementation of the Goldberg-Tarjan minimum-cost flow algorithm (1998).
@@ -639,7 +639,18 @@ cdef class Scaling:
         self.proof_scans = proof
 
     def solve(self, int64_t epsilon, int64_t stop, double time_limit, /):
-        """See `solve` below."""
+        """Solve from scratch, or from any flow within the bounds and potentials; return (status, answer, proof, stats).
+
+        The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
+        seconds, negative for none.  Flow and potentials to start from are taken to be `epsilon`-optimal (0: not known); wanted is a flow that is `stop`-optimal, 0 an
+        optimum.  ``stats["epsilon"]`` is the largest -rc that the answer leaves, 0 if it is optimal.  The answer is, by status,
+
+        OK            the flow by arc; `proof` holds the potentials, it is None otherwise
+        INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
+        UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
+        RANGE         None: exact arithmetic could overflow
+        LATE          the flow of the last phase that was whole, with its potentials; None if there was none
+        """
         cdef int status
         cdef int64_t left = 0
         self.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
@@ -675,21 +686,3 @@ cdef class Scaling:
                     return None
                 fs_muladd(&high, &low, -rc, self.capacity[a] - flow[a])
         return (int(high) << 64) + int(low)
-
-
-def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
-          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential,
-          int64_t epsilon, int64_t stop, /):
-    """Solve one problem, from scratch or from any flow within the bounds and potentials; return (status, answer, proof, stats).
-
-    The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
-    seconds, negative for none.  Flow and potentials to start from are taken to be `epsilon`-optimal (0: not known); wanted is a flow that is `stop`-optimal, 0 an optimum.
-    ``stats["epsilon"]`` is the largest -rc that the answer leaves, 0 if it is optimal.  The answer is, by status,
-
-    OK            the flow by arc; `proof_scans` holds the potentials, it is None otherwise
-    INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
-    UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
-    RANGE         None: exact arithmetic could overflow
-    LATE          the flow of the last phase that was whole, with its potentials; None if there was none
-    """
-    return Scaling(tail, head, capacity, cost, supply, lower, flow, potential).solve(epsilon, stop, time_limit)

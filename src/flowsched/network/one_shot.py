@@ -159,7 +159,7 @@ def _whole(
     if algorithm == "cost_scaling":
         if rooms.min() < 0 or (len(lowers) and (lowers.min() < 0 or (lowers > rooms).any())):
             return None
-        status, flow, potential, stats = scaling.solve(*columns, 0, 0)
+        status, flow, potential, stats = scaling.Scaling(*columns[:6], EMPTY, EMPTY).solve(0, 0, time_limit)
     else:
         bulk = BULK if algorithm == "auto" else INF
         status, flow, potential, stats = simplex.solve(*columns, simplex.STARTS["joined"], bulk)
