@@ -17,7 +17,8 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-SOURCES = sorted(Path("src/flowsched").rglob("*.pyx"))
+PACKAGE = Path("src/flowsched")
+SOURCES = sorted([*PACKAGE.rglob("*.pyx"), *(types.with_suffix(".py") for types in PACKAGE.rglob("*.pxd") if types.with_suffix(".py").exists())])
 
 
 class BuildInPlace(build_ext):
@@ -81,6 +82,7 @@ modules = cythonize(
     compiler_directives={
         "language_level": 3,
         "auto_pickle": False,
+        "annotation_typing": False,  # types are in .pxd files
         "boundscheck": debug,
         "wraparound": False,
         "initializedcheck": debug,

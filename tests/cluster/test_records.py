@@ -13,7 +13,7 @@ from effort import effort
 
 import flowsched as fs
 from flowsched.cluster import Cluster
-from flowsched.cluster._records import alike, settle, take, unsettle
+from flowsched.cluster.records import alike, settle, take, unsettle
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.model import DESCRIPTION
 from flowsched.cluster.records import Chain, Group, MachineRecord, TaskRecord

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import inf
 
@@ -22,7 +21,6 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.quotas import QuotaAccounts
-from flowsched.cluster._records import untracked
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
@@ -30,7 +28,6 @@ from flowsched.policy import Policy
 __all__ = ["GroupNode", "GroupNodes"]
 
 
-@dataclass(slots=True)
 class GroupNode:
     """Mirror of a group's part of the network.
 
@@ -51,14 +48,11 @@ class GroupNode:
         End of that bucket.
     """
 
-    node: int
-    wait: int
-    run: int
-    supply: int = 0
-    waiting: int = 0
-    bucket: int = -1
-    cost: int = 0
-    due: float = inf
+    __slots__ = ("node", "wait", "run", "supply", "waiting", "bucket", "cost", "due")
+
+    def __init__(self, node: int, wait: int, run: int) -> None:
+        self.node, self.wait, self.run = node, wait, run
+        self.supply, self.waiting, self.bucket, self.cost, self.due = 0, 0, -1, 0, inf
 
 
 class GroupNodes:
@@ -79,6 +73,10 @@ class GroupNodes:
     patient : dict of Group
         Groups whose oldest waiting task has reached the age bucket `WaitCost.reserve`.
     """
+
+    __slots__ = (
+        "cluster", "batch", "supply", "patient", "nodes", "job_nodes", "_groups_of", "_levels", "_level_cost", "_serials", "_due",
+    )  # fmt: skip
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch) -> None:
         self.cluster = cluster
@@ -111,7 +109,7 @@ class GroupNodes:
         """
         levels, costs, counts, new = self._levels, self._level_cost, self._groups_of, False
         for i, group in enumerate(groups):
-            self.nodes[group] = untracked(GroupNode(nodes[i], wait[i], run[i]))
+            self.nodes[group] = GroupNode(nodes[i], wait[i], run[i])
             self._serials[group.serial] = group
             counts[group.job] = counts.get(group.job, 0) + 1
             priority = group.cls.priority

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import ge
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from flowsched.cluster.records import IdPool
 
 __all__ = ["Columns", "IdPool", "column", "grown", "view"]
 
@@ -159,37 +160,3 @@ class Columns:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._renew_views()
-
-
-class IdPool:
-    """A pool of indices; `take` returns the index last given back, else the next new one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._free: list[int] = []
-
-    def take(self) -> int:
-        """Return an index that is not in use."""
-        if self._free:
-            return self._free.pop()
-        self.count += 1
-        return self.count - 1
-
-    def take_some(self, count: int) -> list[int]:
-        """Return `count` indices that are not in use, as `take` would."""
-        free = self._free
-        taken = free[: -count - 1 : -1]
-        del free[len(free) - len(taken) :]
-        if len(taken) < count:
-            first = self.count
-            self.count += count - len(taken)
-            taken += range(first, self.count)
-        return taken
-
-    def give_some(self, indices: Iterable[int]) -> None:
-        """Take back indices that are no longer in use, in this order."""
-        self._free.extend(indices)
-
-    def give(self, index: int) -> None:
-        """Take back an index that is no longer in use."""
-        self._free.append(index)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched.cluster._room as _room
-from flowsched.cluster._records import over_capacity, spare_room, take
+from flowsched.cluster.records import over_capacity, spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.columns import IdPool, column, view

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster._records import again, dequeue, unsettle
-from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.records import again, depart, found_group
 from flowsched.cluster.model import Task
 from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
 from flowsched.cluster.views import Views
@@ -71,17 +70,6 @@ class Membership(Views):
         True in the middle of a change.
     """
 
-    def __init__(self, inventory: Inventory) -> None:
-        super().__init__(inventory)
-        self.jobs: dict[Hashable, JobRecord] = {}
-        self.by_class: dict[int, TaskClass] = {}
-        self.attempts: dict[Hashable, Attempts] = {}
-        self.resting: dict[Hashable, float | None] = {}
-        self._classes: dict[tuple[Any, ...], TaskClass] = {}
-        self._idle: dict[tuple[Any, ...], None] = {}
-        self._serial = 0
-        self.midway = False
-
     # -- classes and groups -------------------------------------------------------------------------------------
 
     def _group(
@@ -104,7 +92,7 @@ class Membership(Views):
             self._idle.pop(key, None)
         pairs: tuple[tuple[Hashable, float], ...] = task.data  # type: ignore[assignment]
         group = job.group_of((cls, frozenset(pairs)) if pairs else cls)
-        return self._founded(Group(job, cls, 0, pairs)) if group is None else group
+        return found_group(self, Group(job, cls, 0, pairs)) if group is None else group
 
     def _new_class(self, cls: TaskClass) -> TaskClass:
         """Give a class an index."""
@@ -122,44 +110,17 @@ class Membership(Views):
         like = cls.demand, cls.constraints, cls.priority, cls.kind, cls.prefers, cls.tolerations
         return self._classes.get(key) or self._new_class(TaskClass(-1, key, *like))
 
-    def _founded(self, group: Group) -> Group:
-        """Add a group to its job."""
-        self._serial += 1
-        group.serial = self._serial
-        group.job.add_group(group)
-        return group
-
     def _review(self) -> None:
         """Check if classes still have a choice without the machines that they shun."""
         if self.inventory.shunned.in_use:
             self.inventory.review({id: record.row for id, record in self.machines.items()})
-
-    def _leave(self, task: TaskRecord) -> None:
-        """Take a task out of its group, or end its rest."""
-        group = task.group
-        cls = group.cls
-        if self.resting and task.id in self.resting:
-            del self.resting[task.id]
-        else:
-            if task.row < 0:
-                dequeue(self, [task])
-            else:
-                unsettle(self, [task])
-            group.tasks -= 1
-            if not group.tasks:
-                group.job.drop_group(group)
-                del self._changes.groups[group]
-                self._changes.removed.append(group)
-        cls.tasks -= 1
-        if not cls.tasks:
-            self._idle[cls.key] = None
 
     def _come_back(self, tasks: list[TaskRecord], now: float | None) -> None:
         """Return resting tasks to their queues, in this order."""
         for task in tasks:
             del self.resting[task.id]
             own = task.group
-            task.group = own.job.group_of(own.key) or self._founded(own)
+            task.group = own.job.group_of(own.key) or found_group(self, own)
             task.group.tasks += 1
             again(self, task, now)
 
@@ -187,7 +148,7 @@ class Membership(Views):
         old = task.group
         self._idle.pop(cls.key, None)
         cls.tasks += 1
-        self._leave(task)
+        depart(self, task)
         task.group = Group(old.job, cls, 0, old.data)
         self.resting[task.id] = due
 

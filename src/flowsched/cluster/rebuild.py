@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from flowsched.boundary.validate import check_id, number, ordered, quoted, truth, whole
-from flowsched.cluster._records import settle
+from flowsched.cluster.records import settle
 from flowsched.cluster.inventory import MOST_IN_ALL
 from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import LARGEST, MICRO, MOST_DEVICES, MOST_USED, Job, Machine, Task, User

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from flowsched.boundary.validate import ordered
 from flowsched.cluster import events as ev
+from flowsched.cluster.records import add_tasks, found_group
 from flowsched.cluster.model import Task
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskRecord
 from flowsched.cluster.task_events import TaskEvents
@@ -143,8 +144,8 @@ def _add_jobs(
         groups.setdefault(task.group, []).append(task)
     for old, those in groups.items():
         job, cls = small.jobs[old.job.job.id], small._class_like(old.cls, old.cls.key)
-        group = job.group_of(cls) or small._founded(Group(job, cls, 0))
-        for task, new in zip(those, small._add_records(group, [task.id for task in those], None, inf), strict=True):
+        group = job.group_of(cls) or found_group(small, Group(job, cls, 0))
+        for task, new in zip(those, add_tasks(small, group, [task.id for task in those], None, inf), strict=True):
             new.run = task.run
             if task.id in whole.attempts:
                 small.attempts[task.id] = whole.attempts[task.id]

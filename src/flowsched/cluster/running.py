@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster._records import RunningTasksColumns
+from flowsched.cluster.records import RunningTasksColumns
 from flowsched.cluster.columns import Columns, column
 
 __all__ = ["RunningTasks"]

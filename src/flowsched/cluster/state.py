@@ -18,7 +18,7 @@ from typing import Any
 from flowsched.boundary.collector import MANY, uncollected
 from flowsched.boundary.validate import number, ordered, quoted
 from flowsched.cluster import events as ev
-from flowsched.cluster._records import fetch
+from flowsched.cluster.records import complete, fetch
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.joining import joins
@@ -69,17 +69,19 @@ class Cluster(TaskEvents):
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
         known = resources if isinstance(resources, Resources) else Resources(ordered("resources", resources))
         super().__init__(Inventory(known))
-        self.events = 0
 
     # -- images -------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for an image."""
-        return kept(vars(self))
+        return kept({**self.fields(), **vars(self)})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the cluster from the state of `__getstate__`."""
-        become(vars(self), state)
+        attributes: dict[str, Any] = {}
+        become(attributes, state)
+        for name, value in attributes.items():
+            setattr(self, name, value)
         if any(hasattr(Cluster, name) for name in vars(self)):
             raise ValueError("an attribute that hides what a cluster does")
 
@@ -246,7 +248,7 @@ class Cluster(TaskEvents):
         tasks = self._done(events[position : position + _FETCHED - position % _FETCHED])
         if tasks:
             self.midway = True
-            ended += self._tasks_completed(tasks)
+            ended += complete(self, tasks, ev.EndedRun)
             self.events += len(tasks)
             self.midway = together
         return len(tasks)

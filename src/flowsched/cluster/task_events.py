@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
-from flowsched.cluster._records import added, alike, enqueue, untracked
-from flowsched.cluster.columns import IdPool
+from flowsched.cluster.records import add_tasks, alike, complete, remove_task, untracked
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.machine_events import MachineEvents
 from flowsched.cluster.membership import Attempts
@@ -42,8 +41,6 @@ class TaskEvents(MachineEvents):
     def __init__(self, inventory: Inventory) -> None:
         super().__init__(inventory)
         self.users: dict[Hashable, User] = {}
-        self.by_index: list[TaskRecord | None] = []
-        self._indices = IdPool()
         self.runs = 0
 
     def _job_submitted(self, event: ev.JobSubmitted) -> None:
@@ -96,23 +93,7 @@ class TaskEvents(MachineEvents):
         group = self._group(job, like, demand)
         if like.retries is not None:
             self.attempts.update(dict.fromkeys(ids, Attempts(like.retries, like.backoff)))
-        self._add_records(group, ids, time, inf if like.duration is None else like.duration)
-
-    def _add_records(self, group: Group, ids: list[Hashable], time: float | None, duration: float) -> list[TaskRecord]:
-        """Add new tasks to the queue of a group."""
-        job, count, indices = group.job, len(ids), self._indices.take_some(len(ids))
-        short = self._indices.count - len(self.by_index)
-        if short:
-            self.by_index += [None] * short
-        records = added(ids, group, indices, self._turn, time, duration, self.by_index)
-        self._turn += count
-        self.tasks.update(zip(ids, records, strict=True))
-        job.tasks.extend(records)
-        job.most = max(job.most, len(job.tasks))
-        group.tasks += count
-        group.cls.tasks += count
-        enqueue(self, records)
-        return records
+        add_tasks(self, group, ids, time, inf if like.duration is None else like.duration)
 
     def _task_started(self, event: ev.TaskStarted) -> None:
         if self._stale(event):
@@ -162,9 +143,9 @@ class TaskEvents(MachineEvents):
         if stopped is not None:  # it completed before it was stopped
             self._let_go([stopped], event.time)
             if event.task in self.tasks and self.tasks[event.task].run == stopped:
-                self._remove(self.tasks[event.task])
+                remove_task(self, self.tasks[event.task])
             return []
-        return self._tasks_completed([self._running(event.task)])
+        return complete(self, [self._running(event.task)], ev.EndedRun)
 
     def _done(self, events: Sequence[ev.Event]) -> list[TaskRecord]:
         """Return the tasks of the leading events that are plain completions of present runs."""
@@ -183,16 +164,6 @@ class TaskEvents(MachineEvents):
                 done[record] = None
         return list(done)
 
-    def _tasks_completed(self, tasks: list[TaskRecord]) -> list[ev.EndedRun]:
-        """Remove completed tasks; return their runs."""
-        machines = self.by_row
-        over = [
-            tuple.__new__(ev.EndedRun, (task.id, task.run, machines[task.row].id, "TaskCompleted")) for task in tasks
-        ]
-        for task in tasks:
-            self._remove(task)
-        return over
-
     def _task_failed(self, event: ev.TaskFailed) -> list[ev.EndedRun]:
         if self._stale(event):
             return []
@@ -206,20 +177,20 @@ class TaskEvents(MachineEvents):
         over = self.runs_of((record,), event)
         self.stop(record, event.time)
         if not (retry and (lost or self._retry(record, over[0].machine, event.time))):
-            self._remove(record)
+            remove_task(self, record)
         return over
 
     def _task_removed(self, event: ev.TaskRemoved) -> list[ev.EndedRun]:
         record = self.task(event.task)
         over = self.runs_of((record,), event)
-        self._remove(record)
+        remove_task(self, record)
         return over
 
     def _job_removed(self, event: ev.JobRemoved) -> list[ev.EndedRun]:
         tasks = found(self.jobs, event.job, UnknownIdError, "job").tasks
         over = self.runs_of(tasks, event)
         for task in tasks:
-            self._remove(task)
+            remove_task(self, task)
         self.jobs.pop(event.job, None)  # a closed job has left with its last task
         return over
 
@@ -250,16 +221,3 @@ class TaskEvents(MachineEvents):
             raise InputError(
                 f"task {event.task!r}: progress: a number from 0 to 1 expected, got {quoted(event.progress)}"
             )
-
-    def _remove(self, task: TaskRecord) -> None:
-        self._leave(task)
-        task.gone = True
-        job = task.group.job
-        del self.tasks[task.id]
-        if self.attempts:
-            self.attempts.pop(task.id, None)
-        job.tasks.remove([task])
-        self.by_index[task.index] = None
-        self._indices.give(task.index)
-        if job.job.closed and not job.tasks:
-            del self.jobs[job.job.id]

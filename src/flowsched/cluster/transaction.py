@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from flowsched.cluster._records import remember, start_rows, try_start, undo
+from flowsched.cluster.records import remember, start_rows, try_start, undo
 from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 

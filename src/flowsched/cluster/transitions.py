@@ -6,41 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable
-from typing import Any
 
-from flowsched.cluster._records import again, ids_of, restore, start, unsettle
-from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
+from flowsched.cluster.records import Changes, World, again, ids_of, restore, start, unsettle
+from flowsched.cluster.records import Before, Group, TaskClass, TaskRecord
 
 __all__ = ["Changes", "Transitions"]
 
 
-class Changes:
-    """Changes since the last call of `Cluster.changes`; `Inventory.version` has the rows that only filled or emptied.
-
-    Attributes
-    ----------
-    groups : dict of Group to dict of int
-        Groups whose numbers of tasks changed, each with the rows where its number of running tasks changed.
-    removed : list of Group
-        Groups without tasks.
-    machines : dict of int
-        Rows of new machines and of machines whose rack changed.
-    gone : list of int
-        Rows of removed machines; they may be assigned again from now on.
-    classes : list of int
-        Indices of forgotten classes; likewise.
-    """
-
-    def __init__(self) -> None:
-        self.groups: dict[Group, dict[int, None]] = {}
-        self.removed: list[Group] = []
-        self.machines: dict[int, None] = {}
-        self.gone: list[int] = []
-        self.classes: list[int] = []
-
-
-class Transitions:
+class Transitions(World):
     """Waiting tasks, and running ones by machine.
 
     Attributes
@@ -56,17 +29,6 @@ class Transitions:
     moving : bool
         True in the middle of one move: after an exception there, the moves cannot be taken back.
     """
-
-    def __init__(self, inventory: Inventory) -> None:
-        self.inventory = inventory
-        self.by_row: dict[int, MachineRecord] = {}
-        self.waiting: dict[TaskClass, dict[Group, None]] = {}
-        self.queues: dict[TaskClass, Any] = {}
-        self._waiting_ids: dict[TaskClass, tuple[Hashable, ...]] = {}
-        self._changes = Changes()
-        self.moving = False
-        self._turn = 0
-        self._timeless: list[TaskRecord] = []
 
     @property
     def turn(self) -> int:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import EndedRun, Event, TaskCompleted
-from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import MachineRecord, TaskRecord
@@ -39,11 +38,6 @@ class Views(Transitions):
         In the order in which they joined, including failed ones.
     tasks : dict of task id to TaskRecord
     """
-
-    def __init__(self, inventory: Inventory) -> None:
-        super().__init__(inventory)
-        self.machines: dict[Hashable, MachineRecord] = {}
-        self.tasks: dict[Hashable, TaskRecord] = {}
 
     # -- by id --------------------------------------------------------------------------------------------------
 

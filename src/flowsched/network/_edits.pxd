@@ -18,5 +18,11 @@ cdef class NetworkEdits:
     cdef int send(self, int what, dict waiting, arcs, values) except -1
     cdef int64_t *wait(self, dict waiting, Py_ssize_t k) except NULL
     cdef int apply(self, int what, dict waiting, Py_ssize_t k) except -1
+    cpdef list new_nodes(self, Py_ssize_t k)
+    cpdef list new_arcs(self, list tail, head, capacity, cost)
+    cpdef set_supply(self, node, supply)
+    cpdef set_capacity(self, arc, capacity)
+    cpdef set_cost(self, arc, cost)
+    cpdef flush(self)
     cdef int flows(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1
     cdef int send_all(self, int what, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1

@@ -82,7 +82,7 @@ cdef class NetworkEdits:
             at[j] = (<list> values)[j] if many else one
         return 0
 
-    def new_nodes(self, Py_ssize_t k):
+    cpdef list new_nodes(self, Py_ssize_t k):
         """Add nodes without supply; return their ids."""
         target = self._network._target
         self.ready(2 * k)
@@ -95,7 +95,7 @@ cdef class NetworkEdits:
         self.count += k
         return found
 
-    def new_arcs(self, list tail not None, head, capacity, cost):
+    cpdef list new_arcs(self, list tail, head, capacity, cost):
         """Add arcs; return their ids.  Each of `head`, `capacity` and `cost` is a list, or one number for all."""
         cdef Py_ssize_t k = len(tail)
         target = self._network._target
@@ -112,19 +112,19 @@ cdef class NetworkEdits:
         self.count += k
         return found
 
-    def set_supply(self, node, supply):
+    cpdef set_supply(self, node, supply):
         """Set the supply of a node in the next `flush`."""
         self._supply[node] = supply
 
-    def set_capacity(self, arc, capacity):
+    cpdef set_capacity(self, arc, capacity):
         """Set the capacity of an arc in the next `flush`."""
         self._capacity[arc] = capacity
 
-    def set_cost(self, arc, cost):
+    cpdef set_cost(self, arc, cost):
         """Set the cost of an arc in the next `flush`."""
         self._cost[arc] = cost
 
-    def flush(self):
+    cpdef flush(self):
         """Send the numbers that wait."""
         cdef int what
         cdef dict waiting

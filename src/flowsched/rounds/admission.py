@@ -21,7 +21,7 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
-from flowsched.cluster._records import untouched
+from flowsched.cluster.records import untouched
 from flowsched.cluster.records import Group, JobRecord, Placement, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA

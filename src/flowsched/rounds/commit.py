@@ -13,7 +13,7 @@ from itertools import pairwise
 from flowsched.boundary.validate import quoted
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster import Cluster
-from flowsched.cluster._records import begin_runs, concerned, start_again, starts
+from flowsched.cluster.records import begin_runs, concerned, start_again, starts
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord

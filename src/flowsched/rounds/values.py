@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from flowsched.boundary.validate import frozen
-from flowsched.cluster._records import places
+from flowsched.cluster.records import places
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.state import Moment
@@ -152,7 +152,7 @@ class Place:
 Delta = Preempt | Migrate | Place
 
 KINDS = Place, Preempt
-"""Kinds of deltas, for `flowsched.cluster._records`."""
+"""Kinds of deltas, for `flowsched.cluster.records`."""
 
 
 class Starts:

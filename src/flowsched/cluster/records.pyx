@@ -27,12 +27,13 @@ from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, f
 
 from collections import namedtuple
 from math import inf
+from types import MappingProxyType
 
 from numpy import empty, int64
 
 from flowsched.cluster.model import Machine
 
-__all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
+__all__ = ["Before", "Chain", "Changes", "Group", "IdPool", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord", "World"]
 
 cdef extern from "Python.h":
     int Py_tp_descr_set
@@ -40,32 +41,18 @@ cdef extern from "Python.h":
     void* PyType_GetSlot(type of, int slot)
     object PyType_GenericAlloc(type of, Py_ssize_t count)
 
-cdef enum:
-    PLACE = 0
-    JOB = 1
-
-
 cdef class RunningTasksColumns:
     """Columns of `RunningTasks`."""
-
-    cdef public int64_t[::1] row, class_id, turn
-    cdef public double[::1] since, end
-
 
 Placement = namedtuple("Placement", "row devices since", module=__name__)
 Placement.__doc__ = "Row and devices of a running task, and the time of its start."
 
 cdef object new = object.__new__, put = object.__setattr__
 cdef object placement = Placement, highest = inf, lowest = -inf
+cdef object _NOTHING = MappingProxyType({})
 
 
 ctypedef int (*Setter)(object slot, object of, object value) except -1
-
-
-cdef struct Link:
-    void* chain     # Chain in which the record stands, NULL without one
-    void* next      # neighbouring TaskRecords, NULL at an end
-    void* prev
 
 
 @cython.final
@@ -103,14 +90,6 @@ cdef class TaskRecord:
     """
 
     __slots__ = ("id", "group", "index", "turn", "since", "row", "devices", "began", "gone", "preempted", "duration", "run")
-
-    cdef public object id, group
-    cdef public tuple devices
-    cdef public object since, began, preempted, duration    # numbers as they were given
-    cdef public int64_t turn, run
-    cdef public int32_t index, row
-    cdef public bint gone
-    cdef Link link[2]
 
     def __cinit__(self):
         self.devices = ()
@@ -212,11 +191,6 @@ cdef class Chain:
     """
 
     __slots__ = ("job",)        # the only field of an image; the tasks are in the cluster's image
-
-    cdef int which
-    cdef void* first
-    cdef void* last
-    cdef Py_ssize_t count
 
     def __cinit__(self, bint job=False):
         self.which = JOB if job else PLACE
@@ -376,11 +350,6 @@ cdef class MachineRecord:
 
     __slots__ = ("id", "capacity", "rack", "labels", "slots", "taints", "row", "failed", "drained", "tasks")
 
-    cdef public object id, capacity, rack, labels, slots, taints
-    cdef public Chain tasks
-    cdef public int32_t row
-    cdef public bint failed, drained
-
     def __init__(self, machine, int32_t row):
         self.machine, self.row, self.tasks = machine, row, Chain()
 
@@ -405,13 +374,224 @@ cdef class MachineRecord:
 
 
 @cython.final
+@cython.auto_pickle(False)
+cdef class TaskClass:
+    """Tasks of any job with the same demand, constraints, priority and kind."""
+
+    __slots__ = ("index", "key", "demand", "constraints", "priority", "kind", "prefers", "tolerations", "tasks")
+
+    def __init__(self, int64_t index, tuple key, demand, constraints, int64_t priority, kind=None, prefers=_NOTHING, tolerations=()):
+        self.index, self.key, self.demand, self.constraints, self.priority = index, key, demand, constraints, priority
+        self.kind, self.prefers, self.tolerations = kind, prefers, tolerations
+
+    def __repr__(self):
+        return f"<TaskClass {self.index}>"
+
+    @property
+    def rank(self):
+        """Sort key that does not depend on the order of arrival (without kinds, which may not be comparable)."""
+        demand, constraints, priority = self.key[:3]
+        if not constraints:
+            return demand, constraints, priority
+        # Label values cannot be compared with requirements.
+        typed = tuple([(label, bool(wanted) and type(wanted[0]) is tuple, wanted) for label, wanted in constraints])
+        return demand, typed, priority
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Group:
+    """Tasks of one job and one class with the same data: equal in every respect, so one node of the network.
+
+    `waiting` is in order of the start of waiting; `on` has the start times of the running tasks, by machine row.
+    """
+
+    __slots__ = ("job", "cls", "serial", "data", "waiting", "on", "tasks")
+
+    def __init__(self, JobRecord job, TaskClass cls, int64_t serial, tuple data=()):
+        self.job, self.cls, self.serial, self.data = job, cls, serial, data
+        self.waiting, self.on = Chain.__new__(Chain), {}
+
+    def __repr__(self):
+        return f"<Group {self.serial} of {self.job!r}>"
+
+    @property
+    def key(self):
+        """Key among the groups of its job."""
+        return (self.cls, frozenset(self.data)) if self.data else self.cls
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class JobRecord:
+    """One job and its tasks; `most` is the largest number of tasks that it has had at a time.
+
+    `groups` is its only group, or all groups by key: most jobs have one, and a dict for each would be a third of the objects
+    that the garbage collector visits.  See `each_group`, `group_of`, `add_group` and `drop_group`.
+    """
+
+    __slots__ = ("job", "serial", "tasks", "groups", "most")
+
+    def __init__(self, job, int64_t serial, Chain tasks=None, groups=None, int64_t most=0):
+        self.job, self.serial, self.groups, self.most = job, serial, groups, most
+        self.tasks = Chain.__new__(Chain, True) if tasks is None else tasks
+
+    def __repr__(self):
+        return f"<JobRecord of {self.job.id!r}>"
+
+    @staticmethod
+    def __columns__(list jobs not None):
+        """Return the groups of jobs by key, for images; all other attributes are stored unchanged."""
+        return {"groups": [{group.key: group for group in job.each_group()} for job in jobs]}
+
+    def fold(self):
+        """Replace a dict of less than two groups, as images have it."""
+        groups = self.groups
+        if isinstance(groups, dict) and len(groups) < 2 and all([group.key == key for key, group in groups.items()]):
+            self.groups = next(iter(groups.values()), None)
+
+    def each_group(self):
+        """Return its groups in order of arrival."""
+        groups = self.groups
+        if groups is None:
+            return ()
+        return groups.values() if isinstance(groups, dict) else (groups,)
+
+    cpdef group_of(self, key):
+        """Return the group of this key."""
+        groups = self.groups
+        if isinstance(groups, dict):
+            return (<dict> groups).get(key)
+        return groups if groups is not None and (<Group?> groups).key == key else None
+
+    cpdef add_group(self, Group group):
+        """Add a group with a new key."""
+        groups = self.groups
+        if groups is None:
+            self.groups = group
+        elif isinstance(groups, dict):
+            groups[group.key] = group
+        else:
+            self.groups = {groups.key: groups, group.key: group}
+
+    cpdef drop_group(self, Group group):
+        """Forget one of the groups."""
+        if isinstance(self.groups, dict):
+            del self.groups[group.key]
+        else:
+            self.groups = None
+
+    @property
+    def gang_size(self):
+        """Smallest number of its tasks that run together: less than its gang once tasks of a complete gang have ended."""
+        gang = self.job.gang or 0
+        return gang if self.most < gang else min(gang, len(self.tasks))
+
+    @property
+    def running(self):
+        """Number of its running tasks."""
+        cdef Group group
+        cdef int64_t count = 0
+        for group in self.each_group():
+            count += group.tasks - group.waiting.count
+        return count
+
+    @property
+    def lacks(self):
+        """Number of waiting tasks that must start together; 0 if each may start alone."""
+        gang = self.gang_size
+        if gang <= 1:
+            return 0
+        lacks = gang - self.running
+        return lacks if lacks > 1 else 0
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Changes:
+    """Changes since the last call of `Cluster.changes`; `Inventory.version` has the rows that only filled or emptied.
+
+    Attributes
+    ----------
+    groups : dict of Group to dict of int
+        Groups whose numbers of tasks changed, each with the rows where its number of running tasks changed.
+    removed : list of Group
+        Groups without tasks.
+    machines : dict of int
+        Rows of new machines and of machines whose rack changed.
+    gone : list of int
+        Rows of removed machines; they may be assigned again from now on.
+    classes : list of int
+        Indices of forgotten classes; likewise.
+    """
+
+    __slots__ = ("groups", "removed", "machines", "gone", "classes")
+
+    def __cinit__(self):
+        self.groups, self.removed, self.machines, self.gone, self.classes = {}, [], {}, [], []
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class IdPool:
+    """A pool of indices; `take` returns the index last given back, else the next new one."""
+
+    __slots__ = ("count", "_free")
+
+    def __cinit__(self):
+        self._free = []
+
+    cpdef take(self):
+        """Return an index that is not in use."""
+        if self._free:
+            return self._free.pop()
+        self.count += 1
+        return self.count - 1
+
+    cpdef list take_some(self, Py_ssize_t count):
+        """Return `count` indices that are not in use, as `take` would."""
+        cdef list taken = []
+        while count > 0:
+            taken.append(self.take())
+            count -= 1
+        return taken
+
+    cpdef give_some(self, indices):
+        """Take back indices that are no longer in use, in this order."""
+        self._free.extend(indices)
+
+    cpdef give(self, index):
+        """Take back an index that is no longer in use."""
+        self._free.append(index)
+
+
+@cython.auto_pickle(False)
+cdef class World:
+    """State that moves of tasks change; the base of `Cluster`, whose parts describe its attributes."""
+
+    def __init__(self, inventory):
+        self.inventory, self.by_row, self.waiting, self.queues = inventory, {}, {}, {}
+        self.machines, self.tasks, self.jobs, self.attempts, self.resting, self.by_class = {}, {}, {}, {}, {}, {}
+        self._waiting_ids, self._changes, self._timeless = {}, Changes.__new__(Changes), []
+        self._classes, self._idle, self.by_index, self._indices = {}, {}, [], IdPool.__new__(IdPool)
+
+    def fields(self):
+        """Return the attributes of this class by name."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
+
+_FIELDS = (
+    "inventory", "by_row", "waiting", "queues", "machines", "tasks", "jobs", "attempts", "resting", "by_class", "by_index",
+    "moving", "midway", "events", "_waiting_ids", "_changes", "_timeless", "_classes", "_idle", "_indices", "_turn", "_serial",
+)
+
+
+@cython.final
 @cython.no_gc
 @cython.auto_pickle(False)
 cdef class Before:
     """Place, turn and `since` of a task at an earlier time; see `TaskRecord`."""
 
-    cdef readonly object place, since
-    cdef readonly int64_t turn
 
 
 cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before earlier) except -1:
@@ -444,6 +624,7 @@ def ids_of(groups, /):
     cdef list ids = []
     cdef Chain chain
     cdef void* at
+    cdef Group group
     for group in groups:
         chain = group.waiting
         at = chain.first
@@ -458,7 +639,7 @@ def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not
     cdef list alike = []
     cdef TaskRecord task
     cdef Py_ssize_t i
-    cdef object group = (<TaskRecord> tasks[first]).group
+    cdef Group group = (<TaskRecord> tasks[first]).group
     for i in range(first, min(first + most, len(tasks))):
         task = tasks[i]
         if task.group is not group or task in before:
@@ -626,7 +807,7 @@ cdef bint same_parts(value, other, int deep) noexcept:
     return True
 
 
-def added(list ids not None, group, list indices not None, int64_t turn, since, duration, list by_index not None, /):
+def added(list ids not None, Group group not None, list indices not None, int64_t turn, since, duration, list by_index not None, /):
     """Return records of new tasks of a group, with these indices and the turns after `turn`; enter them in `by_index`."""
     cdef list records = []
     cdef TaskRecord record
@@ -642,7 +823,7 @@ def added(list ids not None, group, list indices not None, int64_t turn, since, 
     return records
 
 
-cdef int renumber(world, list tasks) except -1:
+cdef int renumber(World world, list tasks) except -1:
     """Give tasks the next turns."""
     cdef int64_t turn = world._turn
     cdef TaskRecord task
@@ -845,13 +1026,14 @@ def fetch(inventory, dict tasks not None, ids, /):
 # -- moves in a cluster: `world` is its `Transitions`, and the tasks are of one group -------------------------------------------
 
 
-def settle(world, list tasks not None, int32_t row, tuple devices not None, since, /):
+def settle(World world not None, list tasks not None, int32_t row, tuple devices not None, since, /):
     """Place tasks on a machine as running since then, each on these devices."""
     place(world, tasks, (<TaskRecord> tasks[0]).group, row, devices, since)
 
 
-cdef int place(world, list tasks, group, int32_t row, tuple devices, since) except -1:
-    cdef object class_id = group.cls.index, inventory = world.inventory
+cdef int place(World world, list tasks, Group group, int32_t row, tuple devices, since) except -1:
+    cdef object inventory = world.inventory
+    cdef int64_t class_id = group.cls.index
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
     cdef object running = inventory.tasks
@@ -864,14 +1046,15 @@ cdef int place(world, list tasks, group, int32_t row, tuple devices, since) exce
     return 0
 
 
-def unsettle(world, list tasks not None, /):
+def unsettle(World world not None, list tasks not None, /):
     """Remove tasks that run together, since one time, from their machine."""
     displace(world, tasks)
 
 
-cdef int displace(world, list tasks) except -1:
+cdef int displace(World world, list tasks) except -1:
     cdef TaskRecord first = tasks[0]
-    cdef object group = first.group, since = first.began, row = first.row
+    cdef Group group = first.group
+    cdef object since = first.began, row = first.row
     cdef object inventory = world.inventory
     cdef dict on = group.on, machines = world.by_row
     cdef list began
@@ -891,7 +1074,7 @@ cdef int displace(world, list tasks) except -1:
     return 0
 
 
-cdef int note(world, cls, group, bint entered) except -1:
+cdef int note(World world, TaskClass cls, Group group, bint entered) except -1:
     """Report to the reader of a class's queue that a group has changed, and whether it `entered` the queue, at the end."""
     queue = (<dict> world.queues).get(cls)
     if queue is not None:
@@ -904,16 +1087,16 @@ cdef int note(world, cls, group, bint entered) except -1:
     return 0
 
 
-def enqueue(world, list tasks not None, /):
+def enqueue(World world not None, list tasks not None, /):
     """Queue tasks, in the order of their turns."""
-    cdef object group = (<TaskRecord> tasks[0]).group
+    cdef Group group = (<TaskRecord> tasks[0]).group
     wait(world, tasks, group)
     touched(world, group)
 
 
-cdef int wait(world, list tasks, group) except -1:
+cdef int wait(World world, list tasks, Group group) except -1:
     cdef TaskRecord task
-    cdef object cls = group.cls
+    cdef TaskClass cls = group.cls
     cdef dict waiting = world.waiting, told = world._waiting_ids
     cdef Chain chain = group.waiting
     note(world, cls, group, not chain.count)
@@ -926,15 +1109,15 @@ cdef int wait(world, list tasks, group) except -1:
     return 0
 
 
-def dequeue(world, list tasks not None, /):
+def dequeue(World world not None, list tasks not None, /):
     """Remove tasks from the queue."""
-    cdef object group = (<TaskRecord> tasks[0]).group
+    cdef Group group = (<TaskRecord> tasks[0]).group
     wait_no_more(world, tasks, group)
     touched(world, group)
 
 
-cdef int wait_no_more(world, list tasks, group) except -1:
-    cdef object cls = group.cls
+cdef int wait_no_more(World world, list tasks, Group group) except -1:
+    cdef TaskClass cls = group.cls
     cdef dict waiting = world.waiting, told = world._waiting_ids
     cdef Chain chain = group.waiting
     note(world, cls, group, False)
@@ -948,19 +1131,19 @@ cdef int wait_no_more(world, list tasks, group) except -1:
     return 0
 
 
-def start(world, list tasks not None, int32_t row, tuple devices not None, now, /):
+def start(World world not None, list tasks not None, int32_t row, tuple devices not None, now, /):
     """Start waiting tasks now, each on these devices; the caller has checked that they may."""
     begin(world, tasks, row, devices, now)
 
 
-cdef int begin(world, list tasks, int32_t row, tuple devices, now) except -1:
-    cdef object group = (<TaskRecord> tasks[0]).group
+cdef int begin(World world, list tasks, int32_t row, tuple devices, now) except -1:
+    cdef Group group = (<TaskRecord> tasks[0]).group
     wait_no_more(world, tasks, group)
     renumber(world, tasks)
     return place(world, tasks, group, row, devices, now)
 
 
-def again(world, TaskRecord task not None, now, /):
+def again(World world not None, TaskRecord task not None, now, /):
     """Queue a task behind all others, as waiting since `now`."""
     cdef list tasks = [task]
     renumber(world, tasks)
@@ -969,7 +1152,7 @@ def again(world, TaskRecord task not None, now, /):
     touched(world, task.group)
 
 
-def restore(world, list tasks not None, list states not None, /):
+def restore(World world not None, list tasks not None, list states not None, /):
     """Return tasks to earlier states of their own, as if nothing had happened to them since.
 
     They are together at one place or wait, and did so before.
@@ -977,10 +1160,10 @@ def restore(world, list tasks not None, list states not None, /):
     put_back(world, tasks, states)
 
 
-cdef int put_back(world, list tasks, list states) except -1:
+cdef int put_back(World world, list tasks, list states) except -1:
     cdef Before state = states[0]
     cdef TaskRecord task = tasks[0]
-    cdef object group = task.group
+    cdef Group group = task.group
     cdef Py_ssize_t i
     if task.row < 0:
         wait_no_more(world, tasks, group)
@@ -998,7 +1181,7 @@ cdef int put_back(world, list tasks, list states) except -1:
     return 0
 
 
-def undo(dict before not None, world, /):
+def undo(dict before not None, World world not None, /):
     """Return all tasks to their recorded states, the last ones first."""
     cdef list tasks = [], states = []
     cdef TaskRecord task, first = None
@@ -1015,7 +1198,7 @@ def undo(dict before not None, world, /):
         put_back(world, tasks, states)
 
 
-def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
+def start_again(World world not None, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
     """Start tasks on machines (by id) and devices as they started in a trial, since which nothing has happened.
 
     Their runs are numbered after `run`; the last number is returned.  The state is as after a commit that checks: tasks with
@@ -1038,12 +1221,12 @@ def start_again(world, list tasks not None, list machines not None, list devices
     return run
 
 
-def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):
+def try_start(dict before not None, World world not None, list tasks not None, int32_t row, tuple devices not None, now, /):
     """Do the same as `start`, and record in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
     start_noted(before, world, tasks, row, devices, now)
 
 
-cdef int start_noted(dict before, world, list tasks, int32_t row, tuple devices, now) except -1:
+cdef int start_noted(dict before, World world, list tasks, int32_t row, tuple devices, now) except -1:
     note_states(before, tasks)
     world.moving = True
     begin(world, tasks, row, devices, now)
@@ -1051,7 +1234,7 @@ cdef int start_noted(dict before, world, list tasks, int32_t row, tuple devices,
     return 0
 
 
-def start_rows(dict before not None, world, list tasks not None, Py_ssize_t done, list rows not None, Py_ssize_t full, now, /):
+def start_rows(dict before not None, World world not None, list tasks not None, Py_ssize_t done, list rows not None, Py_ssize_t full, now, /):
     """Do the same as `try_start` on machine after machine; `rows` are pairs of a machine and its number of tasks.
 
     `done` tasks, and `full` machines, are finished.  Stops in front of the first machine with too little room, and of a task that
@@ -1078,10 +1261,99 @@ def start_rows(dict before not None, world, list tasks not None, Py_ssize_t done
     return done, full
 
 
-cdef dict touched(world, group):
+cdef dict touched(World world, Group group):
     """Record that the group has changed; return the rows where its number of running tasks has."""
     cdef dict groups = world._changes.groups
     rows = groups.get(group)
     if rows is None:
         rows = groups[group] = {}
     return rows
+
+
+# -- tasks come and go --------------------------------------------------------------------------------------------------------
+
+
+def depart(World world not None, TaskRecord task not None, /):
+    """Take a task out of its group, or end its rest."""
+    leave_group(world, task)
+
+
+cdef int leave_group(World world, TaskRecord task) except -1:
+    cdef Group group = task.group
+    cdef TaskClass cls = group.cls
+    if world.resting and task.id in world.resting:
+        del world.resting[task.id]
+    else:
+        if task.row < 0:
+            wait_no_more(world, [task], group)
+            touched(world, group)
+        else:
+            displace(world, [task])
+        group.tasks -= 1
+        if not group.tasks:
+            group.job.drop_group(group)
+            del world._changes.groups[group]
+            world._changes.removed.append(group)
+    cls.tasks -= 1
+    if not cls.tasks:
+        world._idle[cls.key] = None
+    return 0
+
+
+def remove_task(World world not None, TaskRecord task not None, /):
+    """Take a task out of the cluster; a closed job leaves with its last one."""
+    remove(world, task)
+
+
+cdef int remove(World world, TaskRecord task) except -1:
+    cdef JobRecord job = task.group.job
+    leave_group(world, task)
+    task.gone = True
+    del world.tasks[task.id]
+    if world.attempts:
+        world.attempts.pop(task.id, None)
+    take_out(job.tasks, [task])
+    world.by_index[task.index] = None
+    world._indices.give(task.index)
+    if not job.tasks.count and job.job.closed:
+        del world.jobs[job.job.id]
+    return 0
+
+
+def complete(World world not None, list tasks not None, type ended not None, /):
+    """Remove completed tasks; return their runs, as values of the class `EndedRun`."""
+    cdef TaskRecord task
+    cdef list over = []
+    for task in tasks:
+        over.append(tuple.__new__(ended, (task.id, task.run, (<MachineRecord?> world.by_row[task.row]).id, "TaskCompleted")))
+    for task in tasks:
+        remove(world, task)
+    return over
+
+
+def add_tasks(World world not None, Group group not None, list ids not None, time, duration, /):
+    """Add new tasks to the queue of a group."""
+    cdef Py_ssize_t count = len(ids)
+    cdef list indices = world._indices.take_some(count), records
+    cdef JobRecord job = group.job
+    while len(world.by_index) < world._indices.count:
+        world.by_index.append(None)
+    records = added(ids, group, indices, world._turn, time, duration, world.by_index)
+    world._turn += count
+    for record in records:
+        world.tasks[(<TaskRecord> record).id] = record
+    append(job.tasks, records)
+    job.most = max(job.most, job.tasks.count)
+    group.tasks += count
+    group.cls.tasks += count
+    wait(world, records, group)
+    touched(world, group)
+    return records
+
+
+def found_group(World world not None, Group group not None, /):
+    """Add a group to its job."""
+    world._serial += 1
+    group.serial = world._serial
+    group.job.add_group(group)
+    return group

@@ -1,0 +1,88 @@
+# Records, chains, and the state that moves of tasks change, for compiled modules.
+
+from libc.stdint cimport int32_t, int64_t
+
+cdef enum:
+    PLACE = 0
+    JOB = 1
+
+cdef struct Link:
+    void* chain     # Chain in which the record stands, NULL without one
+    void* next      # neighbouring TaskRecords, NULL at an end
+    void* prev
+
+cdef class RunningTasksColumns:
+    cdef public int64_t[::1] row, class_id, turn
+    cdef public double[::1] since, end
+
+cdef class Chain:
+    cdef int which
+    cdef void* first
+    cdef void* last
+    cdef Py_ssize_t count
+
+    cdef list some(self, Py_ssize_t first, Py_ssize_t end)
+
+cdef class TaskClass:
+    cdef public int64_t index, priority, tasks
+    cdef public tuple key
+    cdef public object demand, constraints, kind, prefers, tolerations
+
+cdef class JobRecord:
+    cdef public object job, groups
+    cdef public int64_t serial, most
+    cdef public Chain tasks
+
+    cpdef group_of(self, key)
+    cpdef add_group(self, Group group)
+    cpdef drop_group(self, Group group)
+
+cdef class Group:
+    cdef public JobRecord job
+    cdef public TaskClass cls
+    cdef public int64_t serial, tasks
+    cdef public tuple data
+    cdef public Chain waiting
+    cdef public dict on
+
+cdef class TaskRecord:
+    cdef public object id
+    cdef public Group group
+    cdef public tuple devices
+    cdef public object since, began, preempted, duration    # numbers as they were given
+    cdef public int64_t turn, run
+    cdef public int32_t index, row
+    cdef public bint gone
+    cdef Link link[2]
+
+cdef class MachineRecord:
+    cdef public object id, capacity, rack, labels, slots, taints
+    cdef public Chain tasks
+    cdef public int32_t row
+    cdef public bint failed, drained
+
+cdef class Before:
+    cdef readonly object place, since
+    cdef readonly int64_t turn
+
+cdef class Changes:
+    cdef public dict groups, machines
+    cdef public list removed, gone, classes
+
+cdef class IdPool:
+    cdef public int64_t count
+    cdef public list _free
+
+    cpdef take(self)
+    cpdef list take_some(self, Py_ssize_t count)
+    cpdef give_some(self, indices)
+    cpdef give(self, index)
+
+cdef class World:
+    cdef public object inventory
+    cdef public dict by_row, waiting, queues, machines, tasks, jobs, attempts, resting, by_class, _waiting_ids, _classes, _idle
+    cdef public Changes _changes
+    cdef public list by_index, _timeless
+    cdef public IdPool _indices
+    cdef public int64_t events, _turn, _serial
+    cdef public bint moving, midway
