@@ -18,7 +18,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 PACKAGE = Path("src/flowsched")
-SOURCES = sorted([*PACKAGE.rglob("*.pyx"), *(types.with_suffix(".py") for types in PACKAGE.rglob("*.pxd") if types.with_suffix(".py").exists())])
+TYPED = [types.with_suffix(".py") for types in PACKAGE.rglob("*.pxd") if types.with_suffix(".py").exists()]
 
 
 class BuildInPlace(build_ext):
@@ -67,30 +67,33 @@ switches = repr([debug, faults, flags, *map(os.environ.get, ("CC", "CPPFLAGS", "
 changed = not last.exists() or last.read_text(encoding="utf-8") != switches
 if changed:
     last.unlink(missing_ok=True)
-modules = cythonize(
-    [
-        Extension(
-            ".".join(source.relative_to("src").with_suffix("").parts),
-            [str(source)],
-            define_macros=macros,
-            extra_compile_args=flags,
-        )
-        for source in SOURCES
-    ],
-    build_dir="build/c",
-    force=changed,
-    compiler_directives={
-        "language_level": 3,
-        "auto_pickle": False,
-        "annotation_typing": False,  # types are in .pxd files
-        "boundscheck": debug,
-        "wraparound": False,
-        "initializedcheck": debug,
-        "overflowcheck": False,
-        "cdivision": True,
-        "freethreading_compatible": True,
-    },
-)
+DIRECTIVES = {
+    "language_level": 3,
+    "auto_pickle": False,
+    "annotation_typing": False,  # types are in .pxd files
+    "boundscheck": debug,
+    "wraparound": False,
+    "initializedcheck": debug,
+    "overflowcheck": False,
+    "show_performance_hints": False,
+    "cdivision": True,
+    "freethreading_compatible": True,
+}
+# Modules of Python keep Python's rules: an index may be negative, and a wrong one raises.
+PYTHON = {**DIRECTIVES, "boundscheck": True, "wraparound": True, "cdivision": False}
+
+
+def translated(sources: list[Path], directives: dict[str, object]) -> list[Extension]:
+    """Return the modules of these files, translated to C where one has changed."""
+    names = [".".join(source.relative_to("src").with_suffix("").parts) for source in sources]
+    modules = [
+        Extension(name, [str(source)], define_macros=macros, extra_compile_args=flags)
+        for name, source in zip(names, sources, strict=True)
+    ]
+    return cythonize(modules, build_dir="build/c", force=changed, compiler_directives=directives)
+
+
+modules = [*translated(sorted(PACKAGE.rglob("*.pyx")), DIRECTIVES), *translated(sorted(TYPED), PYTHON)]
 last.parent.mkdir(exist_ok=True)
 last.write_text(switches, encoding="utf-8")
 

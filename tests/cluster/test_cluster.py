@@ -29,7 +29,7 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS
 from flowsched.cluster.model import UNLIMITED
-from flowsched.cluster.transaction import Transaction
+from flowsched.cluster.records import Transaction
 from flowsched.exceptions import (
     DuplicateIdError,
     FlowschedError,

@@ -13,7 +13,8 @@ from effort import effort
 
 import flowsched as fs
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import alike, settle, take, unsettle
+from flowsched.cluster import state
+from flowsched.cluster.records import alike, complete, settle, take, unsettle
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.model import DESCRIPTION
 from flowsched.cluster.records import Chain, Group, MachineRecord, TaskRecord
@@ -338,9 +339,8 @@ def test_tasks_that_are_done_together_are_those_that_are_done_one_by_one(seed: i
 def test_a_run_of_completions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sched, runs = _filled([1] * 80), []
     cluster = sched.cluster
-    done = cluster._tasks_completed
     ran = [cluster.tasks[job, 0].run for job in range(70)]
-    monkeypatch.setattr(cluster, "_tasks_completed", lambda tasks: runs.append(len(tasks)) or done(tasks))
+    monkeypatch.setattr(state, "complete", lambda world, tasks, kind: runs.append(len(tasks)) or complete(world, tasks, kind))
     cluster.apply(*(fs.TaskCompleted((job, 0), run=ran[job] if job % 2 else None) for job in range(70)))
     assert runs == [32, 32, 6] and len(cluster.tasks) == 10
 

@@ -6,7 +6,7 @@ import pytest
 from lives import said, world_of
 
 import flowsched as fs
-from flowsched.cluster.transaction import Transaction
+from flowsched.cluster.records import Transaction
 from flowsched.rounds import loop
 
 

@@ -15,7 +15,7 @@ from portable_files import text
 from quota_lives import MAKERS, MICRO, Model, QuotaLife, limited, limited_operations, quotas
 
 import flowsched as fs
-from flowsched.cluster.transaction import Transaction
+from flowsched.cluster.records import Transaction
 from flowsched.policy.serialize import describe, rebuild
 from flowsched.rounds.admission import AdmissionCheck
 

@@ -22,7 +22,8 @@ from flowsched._faults cimport _empty
 from flowsched.cluster._room cimport (
     UNLIMITED, InventoryColumns, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
 )
-from flowsched.network._edits cimport SET_CAPACITY, SET_COST, NetworkEdits
+from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST
+from flowsched.network._edits cimport NetworkEdits
 from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabulated
 
 import numpy as np

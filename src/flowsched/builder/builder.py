@@ -46,9 +46,8 @@ from flowsched.builder.reservations import Reservations
 from flowsched.builder.running import RunningArcs
 from flowsched.builder.scope import RoundScope
 from flowsched.builder.shares import Shares
-from flowsched.cluster.records import Group, JobRecord, TaskClass
+from flowsched.cluster.records import Changes, Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
-from flowsched.cluster.transitions import Changes
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF
 from flowsched.policy import Policy
@@ -89,6 +88,12 @@ class Builder:
     waiting : list of int
         Classes with waiting tasks at the last update, by rank.
     """
+
+    __slots__ = (
+        "cluster", "network", "policy", "batch", "machines", "racks", "classes", "reservations", "locality", "groups", "running",
+        "shares", "left_out", "gang_groups", "_sent", "_rows", "_policies", "_known",
+        "queues", "heads", "class_of", "quotas", "waiting", "_ranked", "_ranked_of", "_rank_of", "_evictions",
+    )  # fmt: skip
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
         self.cluster = cluster
@@ -135,7 +140,13 @@ class Builder:
         self.waiting: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in _REMADE}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in _REMADE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.keys() != {name for name in self.__slots__ if name not in _REMADE}:
+            raise TypeError("a builder of other parts")
+        for name, value in state.items():
+            setattr(self, name, value)
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -244,8 +255,7 @@ class Builder:
             return
         if quotas is not None and policy.fairness is not None and scope.round_shares.stale:
             scope.limit_claims(quotas)
-        jobs = (group.job for group in chain(touched, removed))
-        self.shares.update(jobs, policy, self.classes.with_room, scope.round_shares)
+        self.shares.update([group.job for group in chain(touched, removed)], policy, self.classes.with_room, scope.round_shares)
 
     def _reserve(self, scope: RoundScope) -> None:
         """Keep machines for groups that have waited for long, except for those that more room does not help."""

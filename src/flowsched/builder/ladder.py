@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -72,5 +71,5 @@ class LadderPosition:
             groups = [entry for entry in p.groups if rung[self.of(entry[0])] == low]
             near = [entry for entry in p.near if rung[self.of(entry[0])] == low]
             if groups or near:
-                found.append(replace(p, groups=groups, near=near))
+                found.append(p.replace(groups=groups, near=near))
         return found

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from flowsched.cluster.records import Group, TaskClass
 
 __all__ = ["ClassFlow"]
 
 
-@dataclass(slots=True)
 class ClassFlow:
     """Proposal for a class.
 
@@ -32,11 +31,21 @@ class ClassFlow:
         Order of proposals of one standing and size, like `TaskClass.rank`; 0 for a single proposal.
     """
 
-    cls: TaskClass
-    groups: list[tuple[Group, int]]
-    rows: list[tuple[int, int]]
-    near: list[tuple[Group, int, int, int]]
-    displacing: list[int]
-    standing: tuple[int, int]
-    size: float = 0.0
-    rank: int = 0
+    def __init__(
+        self,
+        cls: TaskClass,
+        groups: list[tuple[Group, int]],
+        rows: list[tuple[int, int]],
+        near: list[tuple[Group, int, int, int]],
+        displacing: list[int],
+        standing: tuple[int, int],
+        size: float = 0.0,
+        rank: int = 0,
+    ) -> None:
+        self.cls, self.groups, self.rows, self.near, self.displacing = cls, groups, rows, near, displacing
+        self.standing, self.size, self.rank = standing, size, rank
+
+    def replace(self, **other: Any) -> ClassFlow:
+        """Return a copy in which some attributes have other values."""
+        names = "cls", "groups", "rows", "near", "displacing", "standing", "size", "rank"
+        return ClassFlow(**{name: other.get(name, getattr(self, name)) for name in names})

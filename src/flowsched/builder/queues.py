@@ -71,7 +71,7 @@ class ClassQueue:
     Attributes
     ----------
     changed : dict of Group to bool
-        See `Transitions.queues`; all other attributes are as of the last `refresh`.
+        See `World.queues`; all other attributes are as of the last `refresh`.
     plain : bool
         True if all groups are plain, see `is_plain`.
     cached : QueuedTasks or None

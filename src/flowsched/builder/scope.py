@@ -96,12 +96,12 @@ class RoundScope:
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
-            self.restore()
+            self._restore()
             if self._left_out:
                 self._note_left_out()
         else:
             with suppress(Exception):  # it would hide the original error
-                self.restore()
+                self._restore()
 
     @property
     def round_shares(self) -> RoundShares:
@@ -194,7 +194,7 @@ class RoundScope:
         """Forget evictions, after all moves of the round were taken back."""
         self.evictions.restart()
 
-    def restore(self) -> None:
+    def _restore(self) -> None:
         """Undo everything, except for groups left out until the cluster changes."""
         if self._limited:
             self._unlimit_claims()

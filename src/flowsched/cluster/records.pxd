@@ -86,3 +86,18 @@ cdef class World:
     cdef public IdPool _indices
     cdef public int64_t events, _turn, _serial
     cdef public bint moving, midway
+
+    cpdef date(self, now)
+
+cdef class Transaction:
+    cdef readonly World cluster
+    cdef readonly object now
+    cdef readonly dict before
+
+    cpdef start(self, list tasks, int32_t row, devices)
+    cpdef tuple start_rows(self, list tasks, Py_ssize_t done, list rows, Py_ssize_t full)
+    cpdef stop(self, TaskRecord task)
+    cpdef restore(self, TaskRecord task)
+    cpdef rollback(self)
+
+cdef int displace(World world, list tasks) except -1

@@ -33,7 +33,7 @@ from numpy import empty, int64
 
 from flowsched.cluster.model import Machine
 
-__all__ = ["Before", "Chain", "Changes", "Group", "IdPool", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord", "World"]
+__all__ = ["Before", "Chain", "Changes", "Group", "IdPool", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord", "Transaction", "World"]
 
 cdef extern from "Python.h":
     int Py_tp_descr_set
@@ -567,7 +567,21 @@ cdef class IdPool:
 
 @cython.auto_pickle(False)
 cdef class World:
-    """State that moves of tasks change; the base of `Cluster`, whose parts describe its attributes."""
+    """State that moves of tasks change: waiting tasks, and running ones by machine; the base of `Cluster`.
+
+    Attributes
+    ----------
+    inventory : Inventory
+        Capacities and demands in arrays.
+    by_row : dict of int to MachineRecord
+    waiting : dict of TaskClass to dict of Group
+        Classes with waiting tasks, and their groups with waiting tasks.
+    queues : dict of TaskClass
+        Data that a reader keeps for the waiting tasks of a class.  Its dict `changed` gets each group whose tasks start,
+        stop, come or go, with True if the group has moved to the end of `waiting` since.
+    moving : bool
+        True in the middle of one move: after an exception there, the moves cannot be taken back.
+    """
 
     def __init__(self, inventory):
         self.inventory, self.by_row, self.waiting, self.queues = inventory, {}, {}, {}
@@ -578,6 +592,139 @@ cdef class World:
     def fields(self):
         """Return the attributes of this class by name."""
         return {name: getattr(self, name) for name in _FIELDS}
+
+    @property
+    def turn(self):
+        """Largest turn given so far."""
+        return self._turn
+
+    @property
+    def touched(self):
+        """Groups whose numbers of tasks changed since the last call of `Cluster.changes`."""
+        return self._changes.groups
+
+    @property
+    def news(self):
+        """Changes since the last call of `Cluster.changes`; they are kept."""
+        return self._changes
+
+    cpdef date(self, now):
+        """Set the start of waiting to `now` for tasks without one."""
+        cdef TaskRecord task
+        for task in self._timeless:
+            if task.since is None:
+                task.since = now
+        self._timeless.clear()
+
+    def moment(self):
+        """Return a state mark: its numbers change with each event, commit and trial, and at the end of a rest."""
+        return self.events, self._turn, self.inventory.clock
+
+    def waiting_ids(self, TaskClass cls not None):
+        """Return the waiting tasks of a class, group by group."""
+        ids = self._waiting_ids.get(cls)
+        if ids is None:
+            ids = self._waiting_ids[cls] = ids_of(self.waiting[cls])
+        return ids
+
+    def start(self, list tasks not None, int32_t row, tuple devices not None, now):
+        """Start waiting tasks of one group now, each on these devices; the caller has checked their room."""
+        begin(self, tasks, row, devices, now)
+
+    def stop(self, TaskRecord task not None, now):
+        """Stop a running task, which waits again."""
+        stop(self, task, now)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Transaction:
+    """Trial moves in a cluster, kept unless `rollback` takes them back without a trace.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    now : float
+
+    Attributes
+    ----------
+    before : dict of TaskRecord to Before
+        State of each moved task before its first move, in the order of these moves.
+    """
+
+    def __init__(self, World cluster not None, now):
+        self.cluster, self.now, self.before = cluster, now, {}
+
+    @property
+    def moving(self):
+        """True in the middle of one move: after an exception there, the moves cannot be taken back."""
+        return self.cluster.moving
+
+    cpdef start(self, list tasks, int32_t row, devices):
+        """Start waiting tasks of one group, each on these devices."""
+        start_noted(self.before, self.cluster, tasks, row, tuple(devices), self.now)
+
+    cpdef tuple start_rows(self, list tasks, Py_ssize_t done, list rows, Py_ssize_t full):
+        """Start waiting tasks of one class on a series of machines, where slots and resources are the only limits.
+
+        Parameters
+        ----------
+        tasks : list of TaskRecord
+        done : int
+            Number of tasks that have started.
+        rows : list of (int, int)
+            Machines, and the number of tasks for each.
+        full : int
+            Number of machines that have taken all of theirs.
+
+        Returns
+        -------
+        done, full : int
+            New values, up to the first machine with too little room, or the first task that is in `before`.
+        """
+        cdef list some
+        cdef tuple pair
+        cdef Py_ssize_t i, first
+        cdef World world = self.cluster
+        while full < len(rows):
+            pair = rows[full]
+            some = tasks[done:done + <Py_ssize_t> pair[1]]
+            if not some or spare(world.inventory, pair[0], (<TaskRecord> some[0]).group.cls.index, len(some)) < len(some):
+                break
+            for task in some:
+                if task in self.before:
+                    return done, full
+            first = 0
+            for i in range(1, len(some) + 1):
+                if i == len(some) or (<TaskRecord> some[i]).group is not (<TaskRecord> some[first]).group:
+                    start_noted(self.before, world, some[first:i], pair[0], (), self.now)
+                    first = i
+            done += len(some)
+            full += 1
+        return done, full
+
+    cpdef stop(self, TaskRecord task):
+        """Stop a running task, which waits again."""
+        note_states(self.before, [task])
+        self.cluster.moving = True
+        stop(self.cluster, task, self.now)
+        self.cluster.moving = False
+
+    cpdef restore(self, TaskRecord task):
+        """Restore one task to its state before the trial."""
+        self.cluster.moving = True
+        put_back(self.cluster, [task], [self.before[task]])
+        self.cluster.moving = False
+
+    cpdef rollback(self):
+        """Restore all tasks to their states before the trial; after an exception within a move, do nothing."""
+        if self.cluster.moving:
+            return
+        if self.before:
+            self.cluster.moving = True
+            undo(self.before, self.cluster)
+            self.before.clear()
+            self.cluster.moving = False
 
 
 _FIELDS = (
@@ -600,11 +747,6 @@ cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before ear
     if task.row >= 0 and (task.devices is not other.devices and task.devices != other.devices or task.began != other.began):
         return False
     return state.place is earlier.place or state.place == earlier.place
-
-
-def remember(dict before not None, list tasks not None, /):
-    """Record the state of the tasks that are not in `before`."""
-    note_states(before, tasks)
 
 
 cdef int note_states(dict before, list tasks) except -1:
@@ -1131,11 +1273,6 @@ cdef int wait_no_more(World world, list tasks, Group group) except -1:
     return 0
 
 
-def start(World world not None, list tasks not None, int32_t row, tuple devices not None, now, /):
-    """Start waiting tasks now, each on these devices; the caller has checked that they may."""
-    begin(world, tasks, row, devices, now)
-
-
 cdef int begin(World world, list tasks, int32_t row, tuple devices, now) except -1:
     cdef Group group = (<TaskRecord> tasks[0]).group
     wait_no_more(world, tasks, group)
@@ -1143,21 +1280,24 @@ cdef int begin(World world, list tasks, int32_t row, tuple devices, now) except 
     return place(world, tasks, group, row, devices, now)
 
 
+cdef int stop(World world, TaskRecord task, now) except -1:
+    """Stop a running task, which waits again."""
+    displace(world, [task])
+    return queue_again(world, task, now)
+
+
 def again(World world not None, TaskRecord task not None, now, /):
     """Queue a task behind all others, as waiting since `now`."""
+    queue_again(world, task, now)
+
+
+cdef int queue_again(World world, TaskRecord task, now) except -1:
     cdef list tasks = [task]
     renumber(world, tasks)
     task.since = now
     wait(world, tasks, task.group)
     touched(world, task.group)
-
-
-def restore(World world not None, list tasks not None, list states not None, /):
-    """Return tasks to earlier states of their own, as if nothing had happened to them since.
-
-    They are together at one place or wait, and did so before.
-    """
-    put_back(world, tasks, states)
+    return 0
 
 
 cdef int put_back(World world, list tasks, list states) except -1:
@@ -1181,7 +1321,7 @@ cdef int put_back(World world, list tasks, list states) except -1:
     return 0
 
 
-def undo(dict before not None, World world not None, /):
+cdef int undo(dict before, World world) except -1:
     """Return all tasks to their recorded states, the last ones first."""
     cdef list tasks = [], states = []
     cdef TaskRecord task, first = None
@@ -1196,6 +1336,7 @@ def undo(dict before not None, World world not None, /):
         states.append(state)
     if tasks:
         put_back(world, tasks, states)
+    return 0
 
 
 def start_again(World world not None, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
@@ -1221,44 +1362,12 @@ def start_again(World world not None, list tasks not None, list machines not Non
     return run
 
 
-def try_start(dict before not None, World world not None, list tasks not None, int32_t row, tuple devices not None, now, /):
-    """Do the same as `start`, and record in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
-    start_noted(before, world, tasks, row, devices, now)
-
-
 cdef int start_noted(dict before, World world, list tasks, int32_t row, tuple devices, now) except -1:
     note_states(before, tasks)
     world.moving = True
     begin(world, tasks, row, devices, now)
     world.moving = False
     return 0
-
-
-def start_rows(dict before not None, World world not None, list tasks not None, Py_ssize_t done, list rows not None, Py_ssize_t full, now, /):
-    """Do the same as `try_start` on machine after machine; `rows` are pairs of a machine and its number of tasks.
-
-    `done` tasks, and `full` machines, are finished.  Stops in front of the first machine with too little room, and of a task that
-    is in `before`.  Returns the numbers of tasks and machines that are finished now.
-    """
-    cdef list some
-    cdef tuple pair
-    cdef Py_ssize_t i, first
-    while full < len(rows):
-        pair = rows[full]
-        some = tasks[done:done + <Py_ssize_t> pair[1]]
-        if not some or spare(world.inventory, pair[0], (<TaskRecord> some[0]).group.cls.index, len(some)) < len(some):
-            break
-        for task in some:
-            if task in before:
-                return done, full
-        first = 0
-        for i in range(1, len(some) + 1):
-            if i == len(some) or (<TaskRecord> some[i]).group is not (<TaskRecord> some[first]).group:
-                start_noted(before, world, some[first:i], pair[0], (), now)
-                first = i
-        done += len(some)
-        full += 1
-    return done, full
 
 
 cdef dict touched(World world, Group group):

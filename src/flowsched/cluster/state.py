@@ -25,7 +25,7 @@ from flowsched.cluster.joining import joins
 from flowsched.cluster.model import Resources
 from flowsched.cluster.rehearsal import take_part
 from flowsched.cluster.task_events import TaskEvents
-from flowsched.cluster.transitions import Changes
+from flowsched.cluster.records import Changes
 from flowsched.exceptions import FlowschedError, InputError, TornStateError
 
 __all__ = ["Cluster", "Moment"]
@@ -257,10 +257,6 @@ class Cluster(TaskEvents):
         """Prefetch the memory that completions are about to change."""
         with suppress(Exception):  # for an invalid id; its event is refused in its turn
             fetch(self.inventory, self.tasks, [event.task for event in events if type(event) is ev.TaskCompleted])
-
-    def moment(self) -> Moment:
-        """Return a state mark: its numbers change with each event, commit and trial, and at the end of a rest."""
-        return self.events, self._turn, self.inventory.clock
 
     def check_whole(self) -> None:
         """Refuse to go on after an incomplete change."""

@@ -16,7 +16,7 @@ from flowsched.cluster.events import EndedRun, Event, TaskCompleted
 from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import MachineRecord, TaskRecord
-from flowsched.cluster.transitions import Transitions
+from flowsched.cluster.records import World
 from flowsched.exceptions import UnknownIdError, UnknownMachineError, UnknownTaskError
 
 __all__ = ["Views", "found"]
@@ -27,13 +27,13 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Views(Transitions):
+class Views(World):
     """Part of a cluster that answers queries.
 
     Attributes
     ----------
     inventory, by_row, waiting
-        See `Transitions`.
+        See `World`.
     machines : dict of machine id to MachineRecord
         In the order in which they joined, including failed ones.
     tasks : dict of task id to TaskRecord

@@ -55,7 +55,6 @@ from flowsched.cluster import (
     shapes,
     shunned,
     stopping,
-    transitions,
 )
 from flowsched.cluster.audit import audit
 from flowsched.exceptions import FlowschedError, InputError
@@ -76,7 +75,7 @@ _MEANING = 5
 _CLASSES: tuple[type, ...] = (
     State, Cluster, Resources, Job, Machine, User, inventory.Inventory, devices.Asks, running.RunningTasks,
     affinity.Affinity, affinity.ClassAffinity,
-    columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
+    columns.IdPool, records.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     membership.Attempts, stopping.Stop, records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability, shunned.Shunned,
 FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs, RackArcs, ClassArcs, Reservations,
     Reservation, GangReservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,

@@ -2,8 +2,6 @@
 
 from libc.stdint cimport int64_t
 
-from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST
-
 cdef class NetworkEdits:
     cdef public object count
     cdef readonly object _network

@@ -7,7 +7,6 @@ than fit together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -23,7 +22,7 @@ from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import untouched
 from flowsched.cluster.records import Group, JobRecord, Placement, TaskRecord
-from flowsched.cluster.transaction import Transaction
+from flowsched.cluster.records import Transaction
 from flowsched.policy import OMEGA
 from flowsched.rounds.contest import Contest, contest
 from flowsched.rounds.fair_order import Route, progressive_fill
@@ -214,7 +213,7 @@ class AdmissionCheck:
                     rows[i].append((row, 1))
                 else:
                     near[i].append((group, row, 1, 0))
-        chosen = (replace(p, rows=rows[i], near=near[i]) for i, p in enumerate(best))
+        chosen = (p.replace(rows=rows[i], near=near[i]) for i, p in enumerate(best))
         return [p for p in chosen if p.rows or p.near or p.displacing]
 
     def start_some(self, tasks: Sequence[TaskRecord], row: int) -> tuple[int, bool]:
@@ -480,7 +479,7 @@ def _within(quotas: QuotaAccounts, cost_of: Callable[[int, int], int], proposal:
         if left:
             rows.append((row, min(units, left)))
             left -= rows[-1][1]
-    return replace(proposal, groups=groups, near=near, rows=rows, displacing=proposal.displacing[:left])
+    return proposal.replace(groups=groups, near=near, rows=rows, displacing=proposal.displacing[:left])
 
 
 def _at_most(cost: Ints, limit: int) -> Ints:

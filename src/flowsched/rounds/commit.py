@@ -17,7 +17,7 @@ from flowsched.cluster.records import begin_runs, concerned, start_again, starts
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
-from flowsched.cluster.transaction import Transaction
+from flowsched.cluster.records import Transaction
 from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts
 
 __all__ = ["begun", "carry_out", "happen"]

@@ -44,7 +44,7 @@ from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
 from flowsched.cluster.state import Cluster
-from flowsched.cluster.transaction import Transaction
+from flowsched.cluster.records import Transaction
 from flowsched.exceptions import TimeLimitError
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.again import again_at
@@ -65,13 +65,12 @@ _NO_SHARES: Mapping[Hashable, Share] = MappingProxyType({})
 class _Clock:
     """Seconds that a round spent, by activity, and its deadline on the clock of `time.perf_counter`."""
 
-    update = solve = gap = 0.0
-    solves = cost = 0
-    late = False
-    changed: NDArray[np.int64] | None = None
-
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
+        self.update = self.solve = self.gap = 0.0
+        self.solves = self.cost = 0
+        self.late = False
+        self.changed: NDArray[np.int64] | None = None
 
     def run(self, batch: NetworkBatch, start: float) -> bool:
         """Optimise within the remaining time; return False without any flow."""

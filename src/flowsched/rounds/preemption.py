@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,7 @@ from numpy.typing import NDArray
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import TaskClass, TaskRecord
-from flowsched.cluster.transaction import without
+from flowsched.cluster.records import TaskClass, TaskRecord, Transaction
 
 __all__ = ["candidates", "least_victims", "victims", "worst_first"]
 
@@ -96,7 +96,7 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
             return False
         if not inventory.constraints:
             return True
-        with without(cluster, tuple(room.gone)):
+        with _without(cluster, tuple(room.gone)):
             return inventory.permits(row, cls.index)
 
     room = _Scratch(
@@ -173,3 +173,15 @@ def candidates(
     at = hits[at]
     full = inventory.running[found] >= inventory.slots[found]
     return found, price[at], np.where(full, costs[segment[at]], 0)
+
+
+@contextmanager
+def _without(cluster: Cluster, tasks: Iterable[TaskRecord]) -> Iterator[None]:
+    """Take running tasks off their machines within the context, and restore them afterwards."""
+    transaction = Transaction(cluster, 0.0)
+    try:
+        for task in tasks:
+            transaction.stop(task)
+        yield
+    finally:
+        transaction.rollback()

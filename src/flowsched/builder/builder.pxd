@@ -1,0 +1,33 @@
+# Translation of cluster and policy into changes of the network, compiled: the types of `builder.py`.
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from flowsched.builder.groups cimport GroupNode, GroupNodes
+from flowsched.builder.scope cimport RoundScope
+from flowsched.cluster.records cimport Changes, Group, JobRecord, TaskClass, World
+from flowsched.network._edits cimport NetworkEdits
+
+
+cdef class Builder:
+    cdef public World cluster
+    cdef public object network, policy, machines, racks, classes, reservations, locality, running, shares, quotas, queues, heads
+    cdef public NetworkEdits batch
+    cdef public GroupNodes groups
+    cdef public dict left_out, gang_groups, class_of, _ranked, _rank_of
+    cdef public list waiting, _ranked_of
+    cdef public int64_t _sent, _rows, _policies
+    cdef public tuple _known
+    cdef public object _evictions
+
+    @cython.locals(rows=int64_t, new=list)
+    cpdef update(self, Changes changes, RoundScope scope)
+    @cython.locals(group=Group, nodes=list, class_id=int64_t)
+    cdef _forget(self, Changes changes)
+    @cython.locals(nodes=list)
+    cdef list _forget_group(self, Group group)
+    @cython.locals(group=Group, job=JobRecord, g=cython.Py_ssize_t, j=cython.Py_ssize_t, nodes=list, arcs=list, job_nodes=dict, aggregators=dict)
+    cdef _add_groups(self, list groups, RoundScope scope)
+    cdef _reserve(self, RoundScope scope)
+    @cython.locals(waiting=list)
+    cpdef dict ranks(self)

@@ -1,0 +1,22 @@
+# Loop of a round, compiled: the types of `loop.py`.
+
+cimport cython
+
+from flowsched.builder.builder cimport Builder
+from flowsched.builder.scope cimport RoundScope
+from flowsched.cluster.records cimport Transaction, World
+
+
+cdef class _Clock:
+    cdef public double deadline, update, solve, gap
+    cdef public long solves
+    cdef public object cost, changed
+    cdef public bint late
+
+    @cython.locals(stats=dict, limited=cython.bint)
+    cdef bint run(self, batch, double start) except *
+
+
+@cython.locals(builder=Builder, scope=RoundScope, cluster=World, had_room=set, offered=cython.bint, proposed=cython.bint, again=cython.bint,
+               start=double, updated=double)
+cdef set _settle(check, _Clock clock)
