@@ -372,3 +372,16 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
             there = found[key[2 * i] >> 32] = []
         there.append((key[2 * i] & 0xffffffff, key[2 * i + 1]))
     return found
+
+
+def with_room(mirror, list classes not None, /):
+    """Return the classes for which some machine had room without victims, as of the last `refresh`."""
+    cdef ClassArcsColumns at = mirror.typed
+    cdef list found = []
+    cdef int64_t c
+    for one in classes:
+        c = one
+        check(c, at.roomy.shape[0], "class")
+        if at.roomy[c]:
+            found.append(one)
+    return found

@@ -7,7 +7,11 @@
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
+from flowsched.builder.groups cimport GroupNode
 from flowsched.cluster._room cimport UNLIMITED, InventoryColumns, check
+from flowsched.cluster.records cimport Group, IdPool
+from flowsched.network._edits cimport NetworkEdits
+from flowsched.policy._costs cimport bucket_and_due
 
 
 cdef class MachineArcsColumns:
@@ -32,7 +36,7 @@ cdef double youngest(tuple began) except? -1:
     return latest
 
 
-def find_running(running, dict touched not None, /):
+cpdef tuple find_running(running, dict touched):
     """Compare arcs of `RunningArcs` with the tasks that run: of these groups, on the machines named with each.
 
     Capacities that differ are sent.
@@ -52,6 +56,7 @@ def find_running(running, dict touched not None, /):
     cdef InventoryColumns world = running.cluster.inventory.typed
     cdef int64_t row, index, count, rows = min(world.slots.shape[0], machines.node.shape[0])
     cdef double start
+    cdef Group group
     for group, there in touched.items():
         if not there:
             continue
@@ -72,7 +77,7 @@ def find_running(running, dict touched not None, /):
             if found is None:
                 found = known[one] = free.pop() if free else running._indices.take()
                 new.append(found)
-                tails.append(nodes[group].node)
+                tails.append((<GroupNode?> nodes[group]).node)
                 heads.append(machines.node[row])
                 counts.append(count)
                 starts.append(start)
@@ -86,6 +91,14 @@ def find_running(running, dict touched not None, /):
                 at.since[index] = start
                 aged.append(found)
     return old, aged, new, tails, heads, counts, starts
+
+
+cdef tuple age_of(double since, policy, now):
+    """Age bucket of a run, its end, and the cost of a place there; one endless bucket if age has no price there."""
+    cdef object scale = policy.scale, bucket = 0, due = INFINITY
+    if scale.price:
+        bucket, due = bucket_and_due(policy.waiting.ends, since, now)
+    return bucket, due, -(<list> scale.discounts)[bucket]
 
 
 cdef struct Ends:
@@ -136,7 +149,7 @@ cdef void drop_end(Ends *ends) noexcept:
     ends.end[i], ends.arc[i] = ends.end[count], ends.arc[count]
 
 
-def age_running(running, list aged not None, policy, double now, /):
+cpdef age_running(running, list aged, policy, now):
     """Record the ages of these arcs of `RunningArcs`, and of those whose age bucket has ended; costs that differ are sent.
 
     Afterwards the first end in the heap is a current one.
@@ -158,7 +171,7 @@ def age_running(running, list aged not None, policy, double now, /):
         check(index, at.arc.shape[0], "arc")
         if cost is None or at.since[index] != start:   # most have begun together
             start = at.since[index]
-            bucket, due, cost = running.age(start, policy, now)
+            bucket, due, cost = age_of(start, policy, now)
         if at.bucket[index] != bucket:
             at.bucket[index] = bucket
             costs[at.arc[index]] = cost
@@ -173,7 +186,7 @@ def age_running(running, list aged not None, policy, double now, /):
     running._ends = ends.count
 
 
-def begin_running(running, list new not None, list counts not None, list starts not None, policy, now, /):
+cpdef list begin_running(running, list new, list counts, list starts, policy, now):
     """Record, where arcs of `RunningArcs` come, the numbers of running tasks, their starts and their ages; return the costs."""
     cdef RunningArcsColumns at = running.typed
     cdef Ends ends = ends_of(at, running)
@@ -187,9 +200,62 @@ def begin_running(running, list new not None, list counts not None, list starts 
         check(index, at.arc.shape[0], "arc")
         if cost is None or start != last:     # most have begun together
             last = start
-            bucket, due, cost = running.age(start, policy, now)
+            bucket, due, cost = age_of(start, policy, now)
         at.running[index], at.since[index], at.bucket[index], at.due[index] = counts[i], start, bucket, due
         put_end(&ends, due, index)
         costs.append(cost)
     running._ends = ends.count
     return costs
+
+
+def forget_running(running, group, /):
+    """Forget the arcs of a group, which the removal of its node removes."""
+    known = (<dict> running._of).pop(group, None)
+    if known:
+        release(running, list((<dict> known).values()))
+
+
+cdef int release(running, list indices) except -1:
+    """Give back indices of arcs."""
+    cdef RunningArcsColumns at = running.typed
+    cdef int64_t index
+    for index in indices:
+        check(index, at.due.shape[0], "arc")
+        at.due[index] = INFINITY
+    (<IdPool?> running._indices)._free.extend(indices)
+    return 0
+
+
+def free_running(running, list indices not None, /):
+    """Give back indices of arcs that are gone."""
+    release(running, indices)
+
+
+def update_running(running, dict touched not None, policy, now, /):
+    """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
+    cdef list old, aged, new, tails, heads, counts, starts, costs, arcs
+    cdef NetworkEdits batch = running.batch
+    cdef RunningArcsColumns at
+    cdef int64_t ends
+    cdef double end
+    cdef Py_ssize_t i
+    old, aged, new, tails, heads, counts, starts = find_running(running, touched)
+    at = running.typed
+    if old:
+        batch.remove_arcs([at.arc[i] for i in old])
+        release(running, old)
+    ends = running._ends
+    if ends + len(aged) + len(new) > at.end.shape[0]:
+        running._begin_ends(len(aged) + len(new))
+        at, ends = running.typed, running._ends
+    end = at.end[0] if ends else INFINITY
+    if aged or now >= end or (end < INFINITY and end != at.due[at.ending[0]]):
+        age_running(running, aged, policy, now)
+    if new:
+        if (<IdPool?> running._indices).count > at.arc.shape[0]:
+            running.grow(arcs=(<IdPool> running._indices).count)
+            at = running.typed
+        costs = begin_running(running, new, counts, starts, policy, now)
+        arcs = batch.new_arcs(tails, heads, counts, costs)
+        for i in range(len(new)):
+            at.arc[<int64_t> new[i]] = arcs[i]

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder._running import forget_running, update_running
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.evictions import EvictionArcs
@@ -217,7 +218,7 @@ class Builder:
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with the changes of the cluster and with the time."""
         touched, removed, now, policy, quotas = changes.groups, changes.removed, scope.now, self.policy, self.quotas
-        self.heads.stir(chain(touched, removed), now)
+        self.heads.stir(touched, removed, now)
         if quotas is not None:
             quotas.look(chain(removed, touched))
         if removed or changes.gone or changes.classes:
@@ -240,16 +241,18 @@ class Builder:
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
             self.batch.set_supply(self.machines.sink, -self._sent)
-        self.running.update(touched, policy, now)
+        update_running(self.running, touched, policy, now)
         if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
             scope.first = False
             self._reserve(scope)
-        self.machines.update(policy.step < 1)
+        if policy.step < 1 or self.cluster.inventory.arranged > self.machines.seen:  # else slots are unchanged
+            self.machines.update(policy.step < 1)
         if self.locality.stale:
             self.locality.update(policy)
         self.ranks()
         self.classes.refresh(self.waiting, policy, scope.evictions.refused)
-        self.racks.weigh(policy)
+        if policy.rack_load or self.racks.weighed:
+            self.racks.weigh(policy)
         self.batch.flush()
         if policy.fairness is None and self.shares.fairness is None:
             return
@@ -352,9 +355,9 @@ class Builder:
 
     def _forget_group(self, group: Group) -> list[int]:
         self.gang_groups.pop(group, None)
-        self.running.forget(group)
+        forget_running(self.running, group)
         node, job_node = self.groups.forget(group)
-        nodes = [node, *self.locality.forget(group)]
+        nodes = [node, *self.locality.forget(group)] if group.data else [node]
         return nodes if job_node is None else [*nodes, job_node, *self.shares.forget(group.job)]
 
     def _forget_machines(self, rows: Sequence[int]) -> None:

@@ -21,7 +21,7 @@ import flowsched.builder._arcs as _arcs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
-from flowsched.cluster.columns import Columns, column, view
+from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.limits import DOWN
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
@@ -64,7 +64,6 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
     """Value of `Inventory.clock` up to which the class is up to date."""
     _refused_at: Ints = column("classes")
     """Value of `Inventory.clock` at which no machine was able to make room for the class."""
-    _roomy_view: memoryview = view("_roomy")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
         super().__init__()
@@ -130,17 +129,19 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
 
     def refresh(self, classes: list[int], policy: Policy, refused: Refused) -> None:
         """Bring classes up to date with the machines."""
-        for cursor, members in _arcs.behind(self, classes, self.cluster.inventory.clock).items():
-            self._pull(members, cursor, policy, refused)
+        inventory = self.cluster.inventory
+        plain = inventory.plain
+        for cursor, members in _arcs.behind(self, classes, inventory.clock).items():
+            self._pull(members, cursor, policy, refused, plain)
 
-    def _pull(self, classes: list[int], cursor: int, policy: Policy, refused: Refused) -> None:
+    def _pull(self, classes: list[int], cursor: int, policy: Policy, refused: Refused, plain: bool) -> None:
         inventory, recipe, displacing = self.cluster.inventory, policy.recipe, policy.preemption is not None
         rows = fits = why = prices = None
-        if recipe is None or not inventory.plain:
+        if recipe is None or not plain:
             index, rows = np.array(classes, np.int64), inventory.changed_since(cursor)
             if not len(rows):
                 return
-            if not inventory.plain:
+            if not plain:
                 fits, why = inventory.room(index, rows)
             if recipe is None:
                 prices = policy.place(self.cluster, index, rows)
@@ -241,10 +242,9 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
         """Return the cost of a placement, as of the last `refresh`."""
         return int(self._cost[class_id, row])
 
-    def with_room(self, classes: Sequence[int]) -> list[int]:
+    def with_room(self, classes: list[int]) -> list[int]:
         """Return the classes for which some machine had room without victims, as of the last `refresh`."""
-        roomy = self._roomy_view
-        return [class_id for class_id in classes if roomy[class_id]]
+        return _arcs.with_room(self, classes)
 
     def with_room_now(self, classes: Sequence[int]) -> list[int]:
         """Return those of `with_room` for which some machine has room now; classes without room then are not checked again."""

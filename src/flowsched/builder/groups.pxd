@@ -5,6 +5,7 @@ from libc.stdint cimport int64_t
 
 from flowsched.cluster.records cimport Chain, Group, JobRecord, TaskClass, TaskRecord, World
 from flowsched.network._edits cimport NetworkEdits
+from flowsched.policy._costs cimport bucket_and_due
 
 
 cdef class GroupNode:

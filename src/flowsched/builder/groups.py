@@ -24,6 +24,7 @@ from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
+from flowsched.policy._costs import bucket_and_due
 
 __all__ = ["GroupNode", "GroupNodes"]
 
@@ -237,7 +238,7 @@ class GroupNodes:
         waiting = group.waiting
         if waiting:
             since = waiting[0].since
-            bucket, due = policy.waiting.bucket_and_due(now if since is None else since, now)
+            bucket, due = bucket_and_due(policy.waiting.ends, now if since is None else since, now)
         if bucket != node.bucket:
             node.bucket = bucket
             self._set_cost(group, node, policy, urged)
@@ -257,7 +258,7 @@ class GroupNodes:
 
     def _set_cost(self, group: Group, node: GroupNode, policy: Policy, urged: Collection[Group]) -> None:
         bucket = policy.waiting.buckets if group in urged else node.bucket
-        cost = self._level_cost[group.cls.priority] + policy.scale.wait(bucket)
+        cost = self._level_cost[group.cls.priority] + policy.scale.waits[bucket]
         if cost != node.cost:
             node.cost = cost
             self.batch.set_cost(node.wait, cost)

@@ -36,6 +36,8 @@ class MachineArcs(Columns, typed=MachineArcsColumns):
     ----------
     sink : int
         The node that absorbs every task.
+    seen : int
+        Value of `Inventory.clock` at the last update.
     """
 
     node: Ints = column("rows", fill=-1)
@@ -51,7 +53,7 @@ class MachineArcs(Columns, typed=MachineArcsColumns):
         self.cluster = cluster
         self.batch = batch
         (self.sink,) = batch.new_nodes(1)
-        self._seen = 0
+        self.seen = 0
 
     @property
     def room(self) -> int:
@@ -79,15 +81,13 @@ class MachineArcs(Columns, typed=MachineArcsColumns):
 
     def forget_costs(self) -> None:
         """Check every machine in the next update."""
-        self._seen = 0
+        self.seen = 0
 
     def update(self, one_more: bool) -> None:
         """Send changed slots of machines: all of them, or one more than are taken."""
         inventory = self.cluster.inventory
-        if not one_more and inventory.arranged <= self._seen:
-            return  # slots are unchanged
-        rows = inventory.changed_since(self._seen)
-        self._seen = inventory.clock
+        rows = inventory.changed_since(self.seen)
+        self.seen = inventory.clock
         limits = _limits(np.maximum(inventory.slots[rows], inventory.running[rows]))
         if one_more:
             limits = np.minimum(limits, inventory.running[rows] + 1)

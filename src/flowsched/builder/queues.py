@@ -323,12 +323,12 @@ class Heads(Columns):
         self._used = False
         self.latest = -inf
 
-    def stir(self, groups: Iterable[Group], now: float) -> None:
+    def stir(self, touched: Iterable[Group], removed: Iterable[Group], now: float) -> None:
         """Invalidate the entries of classes after a change of these groups."""
         if now > self.latest:
             self.latest = now
         if self._used:
-            classes = np.array([group.cls.index for group in groups], np.int64)
+            classes = np.array([group.cls.index for group in chain(touched, removed)], np.int64)
             self.line[classes[classes < len(self.line)], 1] = 0
 
     def look(self, index: Ints, classes: Mapping[int, TaskClass]) -> bool:

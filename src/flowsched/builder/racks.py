@@ -71,7 +71,7 @@ class RackArcs(Columns, typed=RackArcsColumns):
         self._open: dict[int, None] = {}
         """Anonymous racks of fewer than `ANONYMOUS_RACK` machines."""
         self._indices = IdPool()
-        self._weighed = False
+        self.weighed = False
         """False only if all costs are 0."""
         self._used: array[int] | None = None
         """Arcs that had flow when it was last read, ascending; None before that, and in images."""
@@ -173,9 +173,7 @@ class RackArcs(Columns, typed=RackArcsColumns):
 
     def weigh(self, policy: Policy) -> None:
         """Bring the costs up to date with the load of each rack."""
-        if not (policy.rack_load or self._weighed):
-            return
-        self._weighed = policy.rack_load > 0
+        self.weighed = policy.rack_load > 0
         c, r = np.nonzero(self._arc >= 0)
         cost = policy.crowding(self.loads())[r]
         other = cost != self._cost[c, r]

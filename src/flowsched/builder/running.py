@@ -22,10 +22,9 @@ import flowsched.builder._running as _running
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.groups import GroupNodes
 from flowsched.builder.machines import MachineArcs
-from flowsched.cluster.columns import Columns, IdPool, column, view
+from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
-from flowsched.policy import Policy
 
 __all__ = ["RunningArcs"]
 
@@ -58,10 +57,6 @@ class RunningArcs(Columns, typed=_running.RunningArcsColumns):
     """4-ary heap of ends of buckets: no entry is later than its children, at 4 * i + 1 to 4 * i + 4."""
     _ending: Ints = column("ends")
     """Arc index of each heap entry; the entry is valid while it equals the `_due` of the arc."""
-    _arc_view: memoryview = view("_arc")
-    _due_view: Any = view("_due")
-    _end_view: Any = view("_end")
-    _ending_view: memoryview = view("_ending")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, groups: GroupNodes) -> None:
         super().__init__()
@@ -92,22 +87,10 @@ class RunningArcs(Columns, typed=_running.RunningArcsColumns):
         super().__setstate__(state)
         self._begin_ends()
 
-    def forget(self, group: Group) -> None:
-        """Forget a group and its arcs, which the removal of its node removes."""
-        at = self._of.pop(group, None)
-        if at:
-            self._free([*at.values()])
-
     def forget_machines(self, group: Group, rows: Iterable[int]) -> None:
         """Forget the group's arcs to removed machines, whose removal removes the arcs."""
         at = self._of.get(group, {})
-        self._free([at.pop(row) for row in rows if row in at])
-
-    def _free(self, indices: list[int]) -> None:
-        due = self._due_view
-        for index in indices:
-            due[index] = inf
-        self._indices.give_some(indices)
+        _running.free_running(self, [at.pop(row) for row in rows if row in at])
 
     def forget_costs(self) -> None:
         """Send all costs again in the next update."""
@@ -118,37 +101,12 @@ class RunningArcs(Columns, typed=_running.RunningArcsColumns):
     @property
     def due(self) -> float:
         """Time at which the next age bucket ends."""
-        end: float = self._end_view[0] if self._ends else inf  # valid: an update leaves no invalid entry on top
+        end: float = self.typed.end[0] if self._ends else inf  # valid: an update leaves no invalid entry on top
         return end
 
     def time_tells(self, now: float) -> bool:
         """Return True if an age bucket has ended."""
         return now >= self.due
-
-    def update(self, touched: dict[Group, dict[int, None]], policy: Policy, now: float) -> None:
-        """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
-        old, aged, new, tails, heads, counts, starts = _running.find_running(self, touched)
-        if old:
-            self.batch.remove_arcs(list(map(self._arc_view.__getitem__, old)))
-            self._free(old)
-        if self._ends + len(aged) + len(new) > len(self._end_view):
-            self._begin_ends(len(aged) + len(new))
-        end = self.due
-        if aged or now >= end or (end < inf and end != self._due_view[self._ending_view[0]]):
-            _running.age_running(self, aged, policy, now)
-        if new:
-            if self._indices.count > len(self._arc):
-                self.grow(arcs=self._indices.count)
-            costs = _running.begin_running(self, new, counts, starts, policy, now)
-            arcs = self._arc_view
-            for index, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
-                arcs[index] = arc
-
-    @staticmethod
-    def age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
-        """Return the age bucket of a run, its end, and the cost of a place there; one endless bucket if age has no price there."""
-        bucket, due = policy.waiting.bucket_and_due(since, now) if policy.scale.price else (0, inf)
-        return bucket, due, -policy.scale.stay(bucket)
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs kept by this part, with their ends."""

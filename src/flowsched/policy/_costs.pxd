@@ -21,3 +21,4 @@ cdef int read_recipe(recipe, Recipe *of) except -1
 cdef array.array new_table(const World *w, Py_ssize_t rows)
 cdef double *tabulated(const World *w, double *table, Py_ssize_t j, int64_t r) noexcept nogil
 cdef int64_t price(const World *w, const Recipe *of, int64_t c, int64_t r, const double *row) noexcept nogil
+cpdef tuple bucket_and_due(list ends, since, now)

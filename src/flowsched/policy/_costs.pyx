@@ -14,6 +14,7 @@ The table of a row: n, then s(d) for each resource, then the load without the ne
 
 from cpython cimport array
 from libc.math cimport rint
+from libc.math cimport INFINITY, nextafter
 from libc.stdint cimport int64_t
 
 from flowsched._faults cimport fs_allocate
@@ -151,3 +152,27 @@ def prices(inventory, recipe, const int64_t[::1] classes not None, const int64_t
         for j in range(rows.shape[0]):
             out[i, j] = price(&w, &of, classes[i], rows[j], tabulated(&w, table.data.as_doubles, j, rows[j]))
     return found
+
+
+cpdef tuple bucket_and_due(list ends, since, now):
+    """Return the age bucket of a wait or run that began at that time, and the end of the bucket; see `WaitCost.due`.
+
+    Parameters
+    ----------
+    ends : list of float
+        Ends of all buckets but the last one, ascending.
+    since, now : float
+    """
+    cdef Py_ssize_t low = 0, high = len(ends), middle
+    cdef double age = now - since, start = since, end, due
+    while low < high:
+        middle = (low + high) // 2
+        if age < <double> ends[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    if low == len(ends):
+        return low, INFINITY
+    end = ends[low]
+    due = start + end
+    return low, due if due - start >= end else nextafter(due, INFINITY)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, quoted, truth, whole
 from flowsched.exceptions import InputError
+from flowsched.policy._costs import bucket_and_due
 from flowsched.policy.placement import check_weight
 
 __all__ = ["PreemptionCost", "PriorityCost", "StrictPriority", "WaitCost", "WeightedPriority", "reached"]
@@ -119,12 +120,12 @@ class WaitCost:
 
     def end(self, bucket: int) -> float:
         """Return the age at which a task leaves the bucket; infinite for the last one."""
-        return self._ends[bucket] if bucket < self.buckets - 1 else math.inf
+        return self.ends[bucket] if bucket < self.buckets - 1 else math.inf
 
-    @property
+    @cached_property
     def ends(self) -> list[float]:
         """Ends of all buckets but the last one, ascending."""
-        return self._ends
+        return [_grown(self.first, self.factor, bucket) for bucket in range(self.buckets - 1)]
 
     def due(self, since: float, bucket: int) -> float:
         """Return the time at which a task that waits since then leaves the bucket: by then its age is at least the end."""
@@ -132,31 +133,22 @@ class WaitCost:
 
     def bucket(self, age: float) -> int:
         """Return the bucket of an age."""
-        return bisect_right(self._ends, age)
+        return bisect_right(self.ends, age)
 
     def bucket_and_due(self, since: float, now: float) -> tuple[int, float]:
         """Return the present bucket of a wait or run that began at that time, and the end of the bucket; see `due`."""
-        ends = self._ends
-        bucket = bisect_right(ends, now - since)
-        if bucket == len(ends):
-            return bucket, math.inf
-        due = since + ends[bucket]
-        return bucket, due if due - since >= ends[bucket] else reached(since, ends[bucket])
+        return bucket_and_due(self.ends, since, now)
 
     def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the buckets of many ages."""
-        return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
+        return np.searchsorted(self.ends, ages, side="right").astype(np.int64)
 
     def first_due(self, since: NDArray[np.float64], buckets: NDArray[np.int64]) -> float:
         """Return the smallest `due` of many."""
-        ends = np.append(self._ends, math.inf)[buckets]
+        ends = np.append(self.ends, math.inf)[buckets]
         due = since + ends
         due = np.where(due - since >= ends, due, np.nextafter(due, math.inf))
         return float(due.min(initial=math.inf))
-
-    @cached_property
-    def _ends(self) -> list[float]:
-        return [_grown(self.first, self.factor, bucket) for bucket in range(self.buckets - 1)]
 
 
 def reached(start: float, span: float) -> float:

@@ -78,11 +78,17 @@ class CostScale:
     patience: float
     unit: int = field(init=False)
     fair_step: int = field(init=False)
+    waits: list[int] = field(init=False, repr=False, compare=False)
+    """`wait` of each age bucket, and of the one beyond the last."""
+    discounts: list[int] = field(init=False, repr=False, compare=False)
+    """`stay` of each age bucket."""
 
     def __post_init__(self) -> None:
         unit = self.resolution * self.moves + 1
         object.__setattr__(self, "unit", unit)
         object.__setattr__(self, "fair_step", self.moves * unit * (self.buckets + 2))
+        object.__setattr__(self, "waits", [self.wait(bucket) for bucket in range(self.buckets + 1)])
+        object.__setattr__(self, "discounts", [self.stay(bucket) for bucket in range(self.buckets)])
 
     def wait(self, bucket: int) -> int:
         """Return the cost of waiting in an age bucket, without priority."""

@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from flowsched._guard import interruptible
 from flowsched.boundary.collector import MANY, uncollected
 from flowsched.boundary.validate import frozen
+from flowsched.builder._arcs import with_room
 from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
@@ -184,7 +185,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         start = time.perf_counter()
         builder.update(cluster.changes(), scope)  # `make_round` has set the time
         if builder.waiting:
-            had_room.update(builder.classes.with_room(builder.waiting))
+            had_room.update(with_room(builder.classes, builder.waiting))
         updated = time.perf_counter()
         clock.update += updated - start
         again = False
