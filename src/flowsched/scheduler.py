@@ -34,7 +34,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from flowsched._guard import Exclusive
-from flowsched.boundary.validate import ids, instance, number, seconds, truth, whole
+from flowsched.boundary.validate import LARGEST_FLOAT, ids, instance, number, seconds, truth, whole
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import EndedRun, Event
@@ -90,7 +90,7 @@ class Durable(Generic[E]):
         self.engine = engine
         self.journal: Journal | None = None
         self.recovery: Recovery | None = None
-        self._aborted: WeakSet[Round] = WeakSet()
+        self._aborted: WeakSet[Round] | None = None  # until the first one
         self._calls = Exclusive(type(self).__name__)
         self._meter = Meter()
         self.on_round: list[RoundHook] = []
@@ -153,7 +153,8 @@ class Durable(Generic[E]):
         time_limit : float, optional
             Seconds of computing; tasks that could still start then wait, code `TIME_LIMIT`.
         """
-        now = number("now", now)
+        if type(now) is not float or not -LARGEST_FLOAT <= now <= LARGEST_FLOAT:
+            now = number("now", now)
         if time_limit is not None:
             time_limit = seconds("time_limit", time_limit, finite=False)  # NumPy's short floats are no clock
         while True:
@@ -194,8 +195,9 @@ class Durable(Generic[E]):
         Commit
             Committing the same round again gives conflicts only.
         """
-        instance("round", round, Round)
-        if self._aborted and round in self._aborted:
+        if type(round) is not Round:
+            instance("round", round, Round)
+        if self._aborted is not None and round in self._aborted:
             raise InputError("round: it was aborted")
         only = None if only is None else ids("only", only)
         with self._calls:
@@ -215,6 +217,10 @@ class Durable(Generic[E]):
     def abort(self, round: Round) -> None:
         """Forget a round: it can no longer be committed.  Nothing of it was applied."""
         instance("round", round, Round)
+        self._abort(round)
+
+    def _abort(self, round: Round) -> None:
+        self._aborted = WeakSet() if self._aborted is None else self._aborted
         self._aborted.add(round)
 
     def _check_ready(self) -> None:
@@ -279,7 +285,7 @@ class Durable(Generic[E]):
         asked = self.copy()
         asked.apply(*events)
         round = asked.schedule(now)
-        self._aborted.add(round)
+        self._abort(round)
         return round
 
     # -- state that survives ------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from lives import POLICIES, Life
 import flowsched as fs
 from flowsched.builder import Builder, _arcs, _running
 from flowsched.cluster import Cluster, _room
-from flowsched.cluster.records import over_capacity
 from flowsched.cluster.limits import DOWN
 from flowsched.cluster.model import MICRO, UNLIMITED
+from flowsched.cluster.records import over_capacity
 from flowsched.rounds import _contest
 
 KINDS = ("spread", "pack", "balance")

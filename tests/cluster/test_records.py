@@ -12,12 +12,10 @@ import pytest
 from effort import effort
 
 import flowsched as fs
-from flowsched.cluster import Cluster
-from flowsched.cluster import state
-from flowsched.cluster.records import alike, complete, settle, take, unsettle
+from flowsched.cluster import Cluster, state
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.model import DESCRIPTION
-from flowsched.cluster.records import Chain, Group, MachineRecord, TaskRecord
+from flowsched.cluster.records import Chain, Group, MachineRecord, TaskRecord, alike, complete, settle, take, unsettle
 
 
 def record(turn: int, group: Any = None) -> TaskRecord:

@@ -12,7 +12,7 @@ from lives import POLICIES, Life
 import flowsched as fs
 from flowsched import fgm
 from flowsched.policy.priority import reached
-from flowsched.rounds.again import again_at
+from flowsched.rounds.loop import again_at
 
 TIMES = fs.WaitCost(first=2.0, buckets=5, reserve=2)
 MAKERS = [

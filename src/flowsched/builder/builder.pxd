@@ -29,5 +29,7 @@ cdef class Builder:
     @cython.locals(group=Group, job=JobRecord, g=cython.Py_ssize_t, j=cython.Py_ssize_t, nodes=list, arcs=list, job_nodes=dict, aggregators=dict)
     cdef _add_groups(self, list groups, RoundScope scope)
     cdef _reserve(self, RoundScope scope)
+    @cython.locals(group=Group)
+    cpdef bint has_gangs(self) except -1
     @cython.locals(waiting=list)
     cpdef dict ranks(self)

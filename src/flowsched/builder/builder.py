@@ -91,9 +91,33 @@ class Builder:
     """
 
     __slots__ = (
-        "cluster", "network", "policy", "batch", "machines", "racks", "classes", "reservations", "locality", "groups", "running",
-        "shares", "left_out", "gang_groups", "_sent", "_rows", "_policies", "_known",
-        "queues", "heads", "class_of", "quotas", "waiting", "_ranked", "_ranked_of", "_rank_of", "_evictions",
+        "_evictions",
+        "_known",
+        "_policies",
+        "_rank_of",
+        "_ranked",
+        "_ranked_of",
+        "_rows",
+        "_sent",
+        "batch",
+        "class_of",
+        "classes",
+        "cluster",
+        "gang_groups",
+        "groups",
+        "heads",
+        "left_out",
+        "locality",
+        "machines",
+        "network",
+        "policy",
+        "queues",
+        "quotas",
+        "racks",
+        "reservations",
+        "running",
+        "shares",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
@@ -196,6 +220,15 @@ class Builder:
         if left_out and due < inf:
             self.groups.wake_at(due, left_out[0])
         self._known = self._state()
+
+    def has_gangs(self) -> bool:
+        """Return True if there are gangs, or some have just come."""
+        if self.gang_groups:
+            return True
+        for group in self.cluster.touched:
+            if group.job.job.gang is not None:
+                return True
+        return False
 
     def gangs(self) -> list[JobRecord]:
         """Return the jobs of gangs with waiting tasks, in order of arrival."""

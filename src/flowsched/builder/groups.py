@@ -49,7 +49,7 @@ class GroupNode:
         End of that bucket.
     """
 
-    __slots__ = ("node", "wait", "run", "supply", "waiting", "bucket", "cost", "due")
+    __slots__ = ("bucket", "cost", "due", "node", "run", "supply", "wait", "waiting")
 
     def __init__(self, node: int, wait: int, run: int) -> None:
         self.node, self.wait, self.run = node, wait, run
@@ -76,7 +76,17 @@ class GroupNodes:
     """
 
     __slots__ = (
-        "cluster", "batch", "supply", "patient", "nodes", "job_nodes", "_groups_of", "_levels", "_level_cost", "_serials", "_due",
+        "_due",
+        "_groups_of",
+        "_level_cost",
+        "_levels",
+        "_serials",
+        "batch",
+        "cluster",
+        "job_nodes",
+        "nodes",
+        "patient",
+        "supply",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch) -> None:

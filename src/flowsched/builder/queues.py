@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.groups import GroupNodes
-from flowsched.cluster.records import ids_of
 from flowsched.cluster.columns import Columns, column
-from flowsched.cluster.records import Group, TaskClass
+from flowsched.cluster.records import Group, TaskClass, ids_of
 from flowsched.cluster.state import Cluster
 from flowsched.policy import WaitCost
 

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched.cluster._room as _room
-from flowsched.cluster.records import over_capacity, spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.columns import IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
 from flowsched.cluster.limits import Blockers, CustomLimit, Reach, Reserved, Rule
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
+from flowsched.cluster.records import over_capacity, spare_room, take
 from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
 from flowsched.cluster.shapes import Shapes, Suitability

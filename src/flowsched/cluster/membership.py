@@ -16,12 +16,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from flowsched.cluster.records import again, depart, found_group
-from flowsched.cluster.model import Task
-from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
+from flowsched.cluster.records import Group, TaskClass, TaskRecord, again, depart, found_group
 from flowsched.cluster.views import Views
 
 __all__ = ["PLAIN", "Attempts", "Membership"]
@@ -71,28 +66,6 @@ class Membership(Views):
     """
 
     # -- classes and groups -------------------------------------------------------------------------------------
-
-    def _group(
-        self, job: JobRecord, task: Task, demand: NDArray[np.int64], shuns: frozenset[Hashable] = frozenset()
-    ) -> Group:
-        """Return the group of tasks like this one that keep away from the machines in `shuns`."""
-        priority, spread = job.job.priority, (task.apart, task.apart_in_rack)
-        of_job = job.job.id if task.kind is None and spread != (None, None) else None
-        key: tuple[Any, ...] = (
-            demand.tobytes(), tuple(task.constraints.items()), priority, task.kind,
-            tuple(task.prefers.items()), task.tolerations, spread, of_job, frozenset(task.avoids),
-        )  # fmt: skip
-        if shuns:
-            key += (shuns,)
-        cls = self._classes.get(key)
-        if cls is None:
-            like = TaskClass(-1, key, demand, task.constraints, priority, task.kind, task.prefers, task.tolerations)
-            cls = self._new_class(like)
-        if not cls.tasks:
-            self._idle.pop(key, None)
-        pairs: tuple[tuple[Hashable, float], ...] = task.data  # type: ignore[assignment]
-        group = job.group_of((cls, frozenset(pairs)) if pairs else cls)
-        return found_group(self, Group(job, cls, 0, pairs)) if group is None else group
 
     def _new_class(self, cls: TaskClass) -> TaskClass:
         """Give a class an index."""

@@ -18,11 +18,19 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from flowsched.boundary.validate import check_id, number, ordered, quoted, truth, whole
-from flowsched.cluster.records import settle
 from flowsched.cluster.inventory import MOST_IN_ALL
 from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import LARGEST, MICRO, MOST_DEVICES, MOST_USED, Job, Machine, Task, User
-from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
+from flowsched.cluster.records import (
+    Group,
+    JobRecord,
+    MachineRecord,
+    Placement,
+    TaskClass,
+    TaskRecord,
+    group_for,
+    settle,
+)
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.stopping import Stop
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
@@ -154,7 +162,7 @@ class Rebuild:
         job = JobRecord(Job(only[0] if only else None, priority=priority), 0)
         for id in ordered(f"class {name}: failed_on", shuns):
             check_id(f"class {name}: failed_on", id)
-        cls = self.cluster._group(job, like, vector, frozenset(shuns)).cls
+        cls = group_for(self.cluster, job, like, vector, frozenset(shuns)).cls
         if len(self.cluster.by_class) == known:
             raise DuplicateIdError(f"class {name} is the same as another one")
         self.classes[name] = cls
@@ -188,7 +196,7 @@ class Rebuild:
         serial = self._unused("group", serial)
         like, vector, only, shuns = self._templates[name]
         groups = len(record.each_group())
-        group = self.cluster._group(record, replace(like, data=data) if data else like, vector, shuns)
+        group = group_for(self.cluster, record, replace(like, data=data) if data else like, vector, shuns)
         if group.cls is not cls:
             raise InputError(
                 f"group {serial}: job {job!r} is of another priority than class {name}, or it belongs to job {only!r}"

@@ -5,9 +5,8 @@ from typing_extensions import disjoint_base
 
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.model import Machine
-from flowsched.cluster.records import Group
+from flowsched.cluster.records import Group, World
 from flowsched.cluster.selectors import Requirement
-from flowsched.cluster.records import World
 
 _T = TypeVar("_T")
 

@@ -1466,3 +1466,25 @@ def found_group(World world not None, Group group not None, /):
     group.serial = world._serial
     group.job.add_group(group)
     return group
+
+
+def group_for(World world not None, JobRecord job not None, task, demand, shuns=frozenset(), /):
+    """Return the group of tasks of a job like this one that keep away from the machines in `shuns`; a new one if there is none."""
+    cdef tuple spread = (task.apart, task.apart_in_rack), key, pairs = task.data
+    cdef TaskClass cls
+    kind, constraints, prefers = task.kind, task.constraints, task.prefers
+    of_job = job.job.id if kind is None and (spread[0] is not None or spread[1] is not None) else None
+    key = (
+        demand.tobytes(), tuple(constraints.items()) if constraints else (), job.job.priority, kind,
+        tuple(prefers.items()) if prefers else (), task.tolerations, spread, of_job, frozenset(task.avoids),
+    )
+    if shuns:
+        key += (shuns,)
+    found = world._classes.get(key)
+    if found is None:
+        found = world._new_class(TaskClass(-1, key, demand, constraints, job.job.priority, kind, prefers, task.tolerations))
+    cls = found
+    if not cls.tasks:
+        world._idle.pop(key, None)
+    group = job.group_of((cls, frozenset(pairs)) if pairs else cls)
+    return found_group(world, Group(job, cls, 0, pairs)) if group is None else group

@@ -24,9 +24,8 @@ from typing import Any, TypeVar
 
 from flowsched.boundary.validate import ordered
 from flowsched.cluster import events as ev
-from flowsched.cluster.records import add_tasks, found_group
 from flowsched.cluster.model import Task
-from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskRecord
+from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskRecord, add_tasks, found_group
 from flowsched.cluster.task_events import TaskEvents
 from flowsched.exceptions import InputError
 

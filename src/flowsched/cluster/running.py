@@ -7,8 +7,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.records import RunningTasksColumns
 from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.records import RunningTasksColumns
 
 __all__ = ["RunningTasks"]
 

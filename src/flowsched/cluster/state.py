@@ -18,14 +18,13 @@ from typing import Any
 from flowsched.boundary.collector import MANY, uncollected
 from flowsched.boundary.validate import number, ordered, quoted
 from flowsched.cluster import events as ev
-from flowsched.cluster.records import complete, fetch
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.joining import joins
 from flowsched.cluster.model import Resources
+from flowsched.cluster.records import Changes, complete, fetch
 from flowsched.cluster.rehearsal import take_part
 from flowsched.cluster.task_events import TaskEvents
-from flowsched.cluster.records import Changes
 from flowsched.exceptions import FlowschedError, InputError, TornStateError
 
 __all__ = ["Cluster", "Moment"]

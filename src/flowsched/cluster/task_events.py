@@ -12,12 +12,20 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
-from flowsched.cluster.records import add_tasks, alike, complete, remove_task, untracked
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.machine_events import MachineEvents
 from flowsched.cluster.membership import Attempts
 from flowsched.cluster.model import DESCRIPTION, MOST_DEVICES, MOST_USED, Job, Task, User
-from flowsched.cluster.records import Group, JobRecord, TaskRecord
+from flowsched.cluster.records import (
+    JobRecord,
+    TaskRecord,
+    add_tasks,
+    alike,
+    complete,
+    group_for,
+    remove_task,
+    untracked,
+)
 from flowsched.cluster.views import found
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownTaskError
 
@@ -68,6 +76,8 @@ class TaskEvents(MachineEvents):
 
     def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
         """Check new tasks; return the series of tasks that differ only in their ids: the first task, all ids, and the demand."""
+        if len(tasks) == 1 and type(tasks[0]) is Task and tasks[0].id not in self.tasks:  # the most frequent case
+            return [(tasks[0], [tasks[0].id], self.resources.demand_of(tasks[0]))]
         if not _TASK.issuperset(map(type, tasks)):
             for i, task in enumerate(tasks):
                 if not isinstance(task, Task):
@@ -90,7 +100,7 @@ class TaskEvents(MachineEvents):
         self, job: JobRecord, like: Task, ids: list[Hashable], demand: NDArray[np.int64], time: float | None
     ) -> None:
         """Add tasks that differ from this one only in their ids."""
-        group = self._group(job, like, demand)
+        group = group_for(self, job, like, demand)
         if like.retries is not None:
             self.attempts.update(dict.fromkeys(ids, Attempts(like.retries, like.backoff)))
         add_tasks(self, group, ids, time, inf if like.duration is None else like.duration)
@@ -145,7 +155,13 @@ class TaskEvents(MachineEvents):
             if event.task in self.tasks and self.tasks[event.task].run == stopped:
                 remove_task(self, self.tasks[event.task])
             return []
-        return complete(self, [self._running(event.task)], ev.EndedRun)
+        try:
+            record = self.tasks.get(event.task)
+        except TypeError:  # unhashable, so it is no id
+            record = None
+        return complete(
+            self, [record if record is not None and record.row >= 0 else self._running(event.task)], ev.EndedRun
+        )
 
     def _done(self, events: Sequence[ev.Event]) -> list[TaskRecord]:
         """Return the tasks of the leading events that are plain completions of present runs."""

@@ -15,8 +15,7 @@ from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import EndedRun, Event, TaskCompleted
 from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.model import MICRO
-from flowsched.cluster.records import MachineRecord, TaskRecord
-from flowsched.cluster.records import World
+from flowsched.cluster.records import MachineRecord, TaskRecord, World
 from flowsched.exceptions import UnknownIdError, UnknownMachineError, UnknownTaskError
 
 __all__ = ["Views", "found"]

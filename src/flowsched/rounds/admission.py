@@ -20,13 +20,11 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import untouched
-from flowsched.cluster.records import Group, JobRecord, Placement, TaskRecord
-from flowsched.cluster.records import Transaction
+from flowsched.cluster.records import Group, JobRecord, Placement, TaskRecord, Transaction, untouched
 from flowsched.policy import OMEGA
 from flowsched.rounds.contest import Contest, contest
 from flowsched.rounds.fair_order import Route, progressive_fill
-from flowsched.rounds.packing import Refuse, fill, start_all
+from flowsched.rounds.packing import Refuse, fill, in_line
 from flowsched.rounds.preemption import candidates, victims
 
 __all__ = ["AdmissionCheck"]
@@ -99,7 +97,7 @@ class AdmissionCheck:
             offers = self.builder.offers(np.array([p.cls.index for p in proposals]))
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         elif len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-            start_all(proposals[0], attempt.start_rows)
+            attempt.start_rows(*in_line(proposals[0]), 0)
         else:
             for alike in self._together(proposals):
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room on its former machine

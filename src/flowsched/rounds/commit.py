@@ -13,11 +13,9 @@ from itertools import pairwise
 from flowsched.boundary.validate import quoted
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import begin_runs, concerned, start_again, starts
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import TaskRecord
-from flowsched.cluster.records import Transaction
+from flowsched.cluster.records import TaskRecord, Transaction, begin_runs, concerned, start_again, starts
 from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts
 
 __all__ = ["begun", "carry_out", "happen"]
@@ -85,7 +83,7 @@ def _as_found(cluster: Cluster, round: Round) -> Starts | None:
     if known is None or known.gangs or known.moment != cluster.moment():
         return None
     inventory = cluster.inventory
-    if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
+    if inventory.rule is not None or inventory.constraints or (inventory._reserved is not None and inventory.held is not None) or cluster.stopping:
         return None  # their answers may have changed
     if inventory.affinity.fussy:
         return None  # affinity: tasks start one by one

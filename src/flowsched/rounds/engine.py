@@ -158,10 +158,8 @@ class RoundEngine:
 
         After an exception the cluster is as before.
         """
-        if self._stale or self._cached:
+        if self._stale or self._cached or self.cluster.midway:
             return self._on_mirror(partial(self._make_round, now, time_limit))
-        if self.cluster.midway:
-            self.cluster.check_whole()
         return self._make_round(now, time_limit)
 
     def _make_round(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
@@ -178,25 +176,23 @@ class RoundEngine:
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
         """Carry out a round; see `Scheduler.commit`."""
-        quotas = None if self.builder.policy.quotas is None else self._mirror().quotas
-        done = carry_out(self.cluster, round, only, self._graceful, quotas)
+        policy = self.builder.policy
+        quotas = None if policy.quotas is None else self._mirror().quotas
+        done = carry_out(self.cluster, round, only, policy.preemption is not None and policy.preemption.graceful, quotas)
         if type(round.shares) is ShareReport:  # `isinstance` calls the abstract class, in every commit
             self._book(round.shares, done.accepted)
         return done
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
         """Carry out the deltas that a commit of this round had, all or none; return False if they are impossible.  For recovery."""
-        if happen(self.cluster, deltas, round.now, graceful=self._graceful) is not None:
+        preemption = self.builder.policy.preemption
+        graceful = preemption is not None and preemption.graceful
+        if happen(self.cluster, deltas, round.now, graceful=graceful) is not None:
             return False
         begun(self.cluster, deltas)
         if type(round.shares) is ShareReport:
             self._book(round.shares, deltas)
         return True
-
-    @property
-    def _graceful(self) -> bool:
-        preemption = self.builder.policy.preemption
-        return preemption is not None and preemption.graceful
 
     def _book(self, shares: ShareReport, deltas: Sequence[Delta]) -> None:
         """Report the started and stopped tasks to share providers that keep accounts."""

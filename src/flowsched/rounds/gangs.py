@@ -32,18 +32,7 @@ from collections.abc import Callable, Iterable
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
 
-__all__ = ["Gangs", "gangs_of"]
-
-
-def gangs_of(check: AdmissionCheck) -> Gangs | None:
-    """Return the gangs of a round, None without any."""
-    builder = check.builder
-    if builder.gang_groups or builder.left_out:
-        return Gangs(check)
-    for group in builder.cluster.touched:
-        if group.job.job.gang is not None:
-            return Gangs(check)
-    return None
+__all__ = ["Gangs"]
 
 
 class Gangs:

@@ -5,6 +5,7 @@ cimport cython
 from flowsched.builder.builder cimport Builder
 from flowsched.builder.scope cimport RoundScope
 from flowsched.cluster.records cimport Transaction, World
+from flowsched.rounds.admission cimport AdmissionCheck
 
 
 cdef class _Clock:
@@ -19,4 +20,7 @@ cdef class _Clock:
 
 @cython.locals(builder=Builder, scope=RoundScope, cluster=World, had_room=set, offered=cython.bint, proposed=cython.bint, again=cython.bint,
                start=double, updated=double)
-cdef set _settle(check, _Clock clock)
+cdef set _settle(AdmissionCheck check, _Clock clock)
+
+@cython.locals(cluster=World)
+cpdef again_at(Builder builder, RoundScope scope, bint cut, Py_ssize_t waiting, terms, bint altered)

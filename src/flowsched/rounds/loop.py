@@ -24,6 +24,17 @@ The loop of `_settle` ends.  Every pass that another one follows makes progress 
    the remaining room, only (1) counts, and no task stops for another one.
 
 The loop over gangs around it ends as well: see `flowsched.rounds.gangs`.
+
+Time at which a round should be made again although no event has happened since.
+
+A round depends on the cluster, on the network that mirrors it, and on comparisons of `now` with times: ends of age
+buckets, of back-offs, of reservations, of the protection of stopped tasks, times at which a run beyond its estimate
+changes a reservation, and the time at which a fit rule leaves more room.  All these times are known.  The next decision
+is the same until the first of them, if a round in between leaves cluster and network unchanged.  This is so if:
+
+* No task was moved, not even tried.
+* No reservation was made or given up: reservations depend on the room at the update before them.
+* Under shares, which are granted step by step, the round changed nothing in the network.
 """
 
 from __future__ import annotations
@@ -44,21 +55,22 @@ from flowsched.builder._arcs import with_room
 from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
-from flowsched.cluster.state import Cluster
+from flowsched.builder.reservations import Terms
+from flowsched.builder.scope import RoundScope
 from flowsched.cluster.records import Transaction
+from flowsched.cluster.state import Cluster
 from flowsched.exceptions import TimeLimitError
 from flowsched.rounds.admission import AdmissionCheck
-from flowsched.rounds.again import again_at
 from flowsched.rounds.backfill import overtake, start_gangs
-from flowsched.rounds.gangs import gangs_of
+from flowsched.rounds.gangs import Gangs
 from flowsched.rounds.outcome import Stops, outcome, round_of
 from flowsched.rounds.reclaim import exchange, make_way
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Round, RoundStats, Share, Starts
-from flowsched.rounds.verdicts import Verdicts
+from flowsched.rounds.verdicts import NOBODY, Verdicts
 from flowsched.rounds.withholding import withhold
 
-__all__ = ["make_round"]
+__all__ = ["again_at", "make_round"]
 
 _NO_SHARES: Mapping[Hashable, Share] = MappingProxyType({})
 
@@ -129,7 +141,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
         with builder.round(now) as scope:
             try:
                 check = AdmissionCheck(builder, scope, transaction)
-                gangs = gangs_of(check)
+                gangs = Gangs(check) if builder.left_out or builder.has_gangs() else None
                 had_room = _settle(check, clock)
                 while gangs is not None and not gangs.settled(clock.late):
                     if not transaction.before:  # it was taken back, so no task got the room that it had made
@@ -137,7 +149,8 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                     had_room |= _settle(check, clock)
                 if gangs is not None:
                     start_gangs(check, gangs, clock.late)
-                check.restore_unneeded()
+                if check.evicted_for or check.quotas is not None:
+                    check.restore_unneeded()
                 withheld = withhold(check)
                 starts, stops = outcome(check)
                 shares = None
@@ -145,7 +158,10 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                     report = builder.shares.report([task.group.job for task in transaction.before])
                     shares = None if report is None else ShareReport(*report)
                 out = () if gangs is None else gangs.out
-                waiting = verdicts.waiting(had_room, clock.late, out, withheld, partial(_taken, cluster, starts, stops))
+                waiting = NOBODY
+                if cluster.waiting or cluster.resting or withheld:
+                    taken = partial(_taken, cluster, starts, stops)
+                    waiting = verdicts.waiting(had_room, clock.late, out, withheld, taken)
             finally:
                 transaction.rollback()
     except BaseException:
@@ -157,7 +173,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     cluster.midway = False
     cut = clock.late or clock.gap > 0
     changes = builder.batch.count - changes
-    again = again_at(builder, scope, cut, len(waiting), terms, changes > 0)
+    again = again_at(builder, scope, cut, 0 if waiting is NOBODY else len(waiting), terms, changes > 0)
     nodes, arcs = builder.batch.sizes()
     stats = frozen(RoundStats, {
         "nodes": nodes, "arcs": arcs, "changes": changes, "solves": clock.solves, "gap": clock.gap, "cost": clock.cost,
@@ -206,3 +222,38 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
             if not clock.late:
                 overtake(check)
             return had_room
+
+
+def again_at(
+    builder: Builder,
+    scope: RoundScope,
+    cut: bool,
+    waiting: int,
+    terms: Terms,
+    altered: bool,
+) -> float:
+    """Return `Round.again_at`, after the round was taken back.
+
+    Parameters
+    ----------
+    builder : Builder
+    scope : RoundScope
+    cut : bool
+        True if the time limit affected the round.
+    waiting : int
+        Number of waiting tasks after the commit of the round, resting ones included.
+    terms : list
+        `Reservations.terms` before the round.
+    altered : bool
+        True if the round changed the network.
+    """
+    cluster, now = builder.cluster, scope.now
+    if cut:
+        return now
+    if waiting == len(cluster.resting):
+        return cluster.back_at if waiting else inf
+    moved = cluster.touched or builder.reservations.terms() != terms
+    if moved or (altered and builder.policy.fairness is not None):
+        return now
+    rule = cluster.inventory.rule
+    return max(now, min(builder.due(now), scope.wake, cluster.back_at, inf if rule is None else rule.due()))

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowsched.boundary.validate import frozen
-from flowsched.cluster.records import moved
-from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.records import TaskRecord, moved
 from flowsched.cluster.state import Moment
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.values import (

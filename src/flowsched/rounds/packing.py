@@ -37,7 +37,7 @@ from flowsched.cluster._room import spacious
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Group, TaskRecord
 
-__all__ = ["Refuse", "fill", "start_all"]
+__all__ = ["Refuse", "fill", "in_line"]
 
 Ints = NDArray[np.int64]
 
@@ -148,7 +148,7 @@ def fill(
     """
     inventory = classes.cluster.inventory
     if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-        start_all(proposals[0], start_rows)
+        start_rows(*in_line(proposals[0]), 0)
         return
     queues: list[tuple[_Queue, list[tuple[int, int]]]] = []
     for proposal in proposals:
@@ -186,12 +186,12 @@ def fill(
             queue.start([(row, 1) for row in queue.proposal.displacing], start_rows)
 
 
-def start_all(proposal: ClassFlow, start_rows: StartRows) -> None:
-    """Start the tasks of a proposal, none of them near data, on the machines in their order."""
+def in_line(proposal: ClassFlow) -> tuple[list[TaskRecord], list[tuple[int, int]]]:
+    """Return the tasks of a proposal, none of them near data, and the machines in their order."""
     rows = proposal.rows
     if proposal.displacing:
         rows = [*rows, *((row, 1) for row in proposal.displacing)]
-    start_rows(_tasks_of(proposal.groups), rows, 0)
+    return _tasks_of(proposal.groups), rows
 
 
 def _tasks_of(groups: Sequence[tuple[Group, int]], taken: Mapping[int, int] = MappingProxyType({})) -> list[TaskRecord]:

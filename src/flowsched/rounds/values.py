@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from flowsched.boundary.validate import frozen
-from flowsched.cluster.records import places
 from flowsched.cluster.events import EndedRun
-from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.records import TaskRecord, places
 from flowsched.cluster.state import Moment
 
 __all__ = [

@@ -32,7 +32,7 @@ from flowsched.cluster.shapes import Shapes
 from flowsched.rounds.reasons import Groups, Rest, Verdict, Waiting, judge
 from flowsched.rounds.values import Reason, ReasonCode
 
-__all__ = ["Verdicts"]
+__all__ = ["NOBODY", "Verdicts"]
 
 Ints = NDArray[np.int64]
 
@@ -44,7 +44,8 @@ _COUNT, _SINCE = attrgetter("count"), attrgetter("since")
 _NEVER = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
 _NO_PRICES: NDArray[np.float64] = np.zeros(0)
-_NOBODY = Waiting([])
+NOBODY = Waiting([])
+"""No waiting tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ class Verdicts:
         rest = self._rest(withheld) if withheld or self.cluster.resting else []
         if not self.cluster.waiting:
             self._line = None
-            return Waiting(rest, sum([len(ids) for ids, _, _ in rest])) if rest else _NOBODY
+            return Waiting(rest, sum([len(ids) for ids, _, _ in rest])) if rest else NOBODY
         return self._taken_down(had_room, late, short, withheld, rest, taken)
 
     def _taken_down(

@@ -19,8 +19,7 @@ from flowsched.boundary.validate import number
 from flowsched.cluster import MICRO, Cluster, Resources, Task
 from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.model import GPU_MODEL, MOST_DEVICES
-from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
-from flowsched.cluster.records import Transaction
+from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord, Transaction
 from flowsched.exceptions import InputError
 from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.rounds.reasons import Waiting, judge
