@@ -10,7 +10,7 @@ from lives import POLICIES, Life
 
 import flowsched as fs
 from flowsched.builder import queues
-from flowsched.builder.queues import ClassQueue, is_plain
+from flowsched.builder.queues import ClassQueue
 
 SEEDS = effort(4, 200)
 
@@ -24,7 +24,7 @@ def check(sched: fs.Scheduler) -> None:
     for queue in every:
         groups = list(cluster.waiting[queue.cls])
         assert queue.groups == groups
-        assert queue.plain == all(map(is_plain, groups))
+        assert queue.plain == all(group.plain() for group in groups)
         tasks = queue.tasks
         assert tasks.ids == tuple(task.id for group in groups for task in group.waiting)
         assert tasks.count == len(tasks.ids)
@@ -32,7 +32,7 @@ def check(sched: fs.Scheduler) -> None:
         assert queue.arcs.tolist() == list(
             chain.from_iterable((nodes[group].run, nodes[group].wait) for group in groups)
         )
-        oldest = sorted(task for g in groups if is_plain(g) and nodes[g].waiting for task in g.waiting)
+        oldest = sorted(task for g in groups if g.plain() and nodes[g].waiting for task in g.waiting)
         for count in {0, 1, 2, len(oldest) // 2, len(oldest)}:
             if count <= len(oldest):
                 want: dict[object, int] = {}
@@ -68,7 +68,6 @@ def test_a_round_looks_at_the_groups_that_changed(monkeypatch: pytest.MonkeyPatc
     sched = crowd(1000)
     (queue,) = sched.builder.queues.all()
     before, seen = queue.tasks, []
-    monkeypatch.setattr(queues, "is_plain", lambda group: seen.append(group) or True)
     monkeypatch.setattr(queues, "ids_of", lambda groups, real=queues.ids_of: (seen.extend(groups), real(groups))[1])
     sched.apply(fs.TaskCompleted(0), fs.JobSubmitted("new", [fs.Task("new", {"cpu": 1})]))
     assert list(sched.commit(sched.schedule(1.0)).accepted)

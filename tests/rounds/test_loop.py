@@ -6,8 +6,8 @@ import pytest
 from lives import said, world_of
 
 import flowsched as fs
-from flowsched.cluster.records import Transaction
 from flowsched.rounds import loop
+from flowsched.rounds.admission import AdmissionCheck
 
 
 def small() -> fs.Scheduler:
@@ -19,7 +19,7 @@ def small() -> fs.Scheduler:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("at", ["gangs_of", "_settle", "outcome", "ShareReport", "frozen"])
+@pytest.mark.parametrize("at", ["interruptible", "exchange", "outcome", "ShareReport", "frozen"])
 def test_a_round_that_fails_leaves_the_cluster_as_it_was(
     monkeypatch: pytest.MonkeyPatch, at: str, error: type[BaseException]
 ) -> None:
@@ -43,15 +43,16 @@ def test_a_round_that_fails_leaves_the_cluster_as_it_was(
 
 
 def test_what_was_tried_and_not_undone_makes_the_cluster_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C at the very entry of the undoing: the cluster says that it is lost, instead of going on from a dream."""
-    sched = small()
+    """An exception in the middle of the undoing: the cluster says that it is lost, instead of going on from a dream."""
+    sched, real = small(), loop.outcome
 
-    def interrupted(transaction: Transaction) -> None:
-        assert transaction.before
-        raise KeyboardInterrupt
+    def spoiled(check: AdmissionCheck) -> object:
+        found = real(check)
+        check.transaction.before[next(iter(check.transaction.before))] = "no state"
+        return found
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Transaction, "rollback", interrupted)
+    with monkeypatch.context() as patch, pytest.raises(TypeError):
+        patch.setattr(loop, "outcome", spoiled)
         sched.schedule(1.0)
     with pytest.raises(fs.TornStateError):
         sched.schedule(1.0)

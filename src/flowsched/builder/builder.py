@@ -283,7 +283,8 @@ class Builder:
         if self.locality.stale:
             self.locality.update(policy)
         self.ranks()
-        self.classes.refresh(self.waiting, policy, scope.evictions.refused)
+        if self.waiting:
+            self.classes.refresh(self.waiting, policy, scope.evictions.refused)
         if policy.rack_load or self.racks.weighed:
             self.racks.weigh(policy)
         self.batch.flush()
@@ -300,11 +301,12 @@ class Builder:
             blocked = quotas.blocked()
             withheld = {**withheld, **blocked}
             patient = dict.fromkeys(filterfalse(blocked.__contains__, patient))
-        update = partial(self.reservations.update, patient, scope.now, self.policy.backfill, withheld)
+        backfill = self.policy.backfill
         if self.gang_groups:
-            update(self.gangs(), partial(self._may_reserve, self.shares.runs(self.policy.fairness)))
+            may_reserve = partial(self._may_reserve, self.shares.runs(self.policy.fairness))
+            self.reservations.update(patient, scope.now, backfill, withheld, self.gangs(), may_reserve)
         else:
-            update()
+            self.reservations.update(patient, scope.now, backfill, withheld)
 
     def _may_reserve(self, runs: Counter[Hashable], job: JobRecord) -> bool:
         """Return False for a gang that its quota or share keeps waiting, or for which the flow has not tried evictions yet."""
@@ -368,7 +370,8 @@ class Builder:
         for group in changes.removed:
             if group in self.groups.nodes:
                 nodes += self._forget_group(group)
-        self.batch.remove_nodes(nodes)
+        if nodes:
+            self.batch.remove_nodes(nodes)
         if changes.gone:
             gone = set(changes.gone)
             for group, rows in changes.groups.items():
@@ -379,6 +382,8 @@ class Builder:
             self.reservations.forget_machines(changes.gone)
             self.locality.machines_change(changes.gone, ())
             self._forget_machines([row for row in changes.gone if self.machines.knows(row)])
+        if not changes.classes:
+            return
         nodes = []
         for class_id in changes.classes:
             if self.racks.aggregator(class_id) is not None:
@@ -445,7 +450,9 @@ class Builder:
             starts.append(self._entry(group) if group.data else aggregators[group.cls.index])
         heads = [self.machines.sink] * j + waits + starts
         arcs = self.batch.new_arcs(of_jobs + of_groups + of_groups, heads, [INF] * (j + g) + [0] * g, 0)
-        self.shares.add(jobs, of_jobs, arcs[:j])
+        apart = self.shares.apart
+        for i in range(j):
+            apart[jobs[i]] = of_jobs[i], arcs[i]
         if self.groups.add(groups, of_groups, arcs[j : j + g], arcs[j + g :]):
             self.groups.relevel(self.policy, scope.urged)
 

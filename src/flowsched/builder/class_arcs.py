@@ -222,22 +222,6 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
 
     # -- flow and room ------------------------------------------------------------------------------------------
 
-    def flows(
-        self, classes: Collection[int], more: Sequence[tuple[int, int]] = (), changed: Ints | None = None
-    ) -> dict[int, list[tuple[int, int]]]:
-        """Return the numbers of tasks that the flow sends to machines: by class, ``[(row, number), ...]``.
-
-        Parameters
-        ----------
-        classes : collection of int
-        more : sequence of (int, int)
-            Classes and racks that flow enters without passing the class's aggregator.
-        changed : ndarray of int64, optional
-            Arcs whose flow may have changed since the last call, ascending; all, by default.
-        """
-        pairs = [class_id << 32 | rack for class_id, rack in more] if more else ()
-        return _arcs.sent(self.racks, self, self.batch, classes, pairs, changed)
-
     def cost(self, class_id: int, row: int) -> int:
         """Return the cost of a placement, as of the last `refresh`."""
         return int(self._cost[class_id, row])

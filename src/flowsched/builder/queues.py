@@ -25,7 +25,7 @@ from flowsched.cluster.records import Group, TaskClass, ids_of
 from flowsched.cluster.state import Cluster
 from flowsched.policy import WaitCost
 
-__all__ = ["ClassQueue", "Heads", "QueuedTasks", "Queues", "is_alone", "is_plain"]
+__all__ = ["ClassQueue", "Heads", "QueuedTasks", "Queues", "is_alone"]
 
 Ints = NDArray[np.int64]
 
@@ -72,7 +72,7 @@ class ClassQueue:
     changed : dict of Group to bool
         See `World.queues`; all other attributes are as of the last `refresh`.
     plain : bool
-        True if all groups are plain, see `is_plain`.
+        True if all groups are plain, see `Group.plain`.
     cached : QueuedTasks or None
         Result of `tasks` since the last `refresh`.
     """
@@ -133,7 +133,7 @@ class ClassQueue:
         self._ids.append(())
         if slot == len(self._blocks) * _BLOCK:
             self._blocks.append(None)
-        if not is_plain(group):
+        if not group.plain():
             self._odd[group] = None
             self.plain = False
         return slot
@@ -352,14 +352,9 @@ class Heads(Columns):
         return True
 
 
-def is_plain(group: Group) -> bool:
-    """Return True for a group without data and gang: its tasks have the same costs as others of its class and age."""
-    return not group.data and group.job.job.gang is None
-
-
 def is_alone(groups: Collection[Group]) -> bool:
     """Return True for a single plain group, whose tasks are in order without a queue."""
     if len(groups) > 1:
         return False
     (group,) = groups
-    return is_plain(group)
+    return group.plain()

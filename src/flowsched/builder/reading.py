@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder._arcs import sent
 from flowsched.builder.builder import Builder
 from flowsched.builder.locality import Near
 from flowsched.builder.proposals import ClassFlow
-from flowsched.builder.queues import ClassQueue, is_alone, is_plain
+from flowsched.builder.queues import ClassQueue, is_alone
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster.records import Group, TaskClass
@@ -39,7 +40,8 @@ def read(
     waiting = builder.cluster.waiting
     classes = builder.class_of if waiting else {}  # of the last update
     near = builder.locality.flows() if builder.locality.entries else {}
-    rows = builder.classes.flows(classes, _entered(near, builder.racks) if near else (), changed)
+    entered = [class_id << 32 | rack for class_id, rack in _entered(near, builder.racks)] if near else ()
+    rows = sent(builder.racks, builder.classes, builder.batch, classes, entered, changed)
     displacing = scope.evictions.flows() if scope.evictions.offers else {}
     if not (rows or displacing):
         return []
@@ -97,7 +99,7 @@ def _holds(groups: Iterable[Group], there: Sequence[tuple[int, int]]) -> bool:
     left = sum([units for _, units in there])
     for group in groups:
         left -= len(group.waiting)
-        if left < 0 or not is_plain(group):
+        if left < 0 or not group.plain():
             return False
     return not left
 
@@ -126,24 +128,24 @@ def _flow_of(
     return anywhere, led
 
 
-def _oldest(builder: Builder, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
+def _oldest(builder: Builder, queue: ClassQueue, flow: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
     """Return the oldest tasks of a class, in the number that the flow sends.
 
     Plain groups of one class have the same cost within an age bucket, so the flow's choice among them is arbitrary.
     Gangs are sent as in the flow, and under shares all groups are.
     """
     if builder.policy.fairness is not None:
-        return sent
-    moved = sum(units for group, units in sent if is_plain(group))
-    return [entry for entry in sent if not is_plain(entry[0])] + queue.oldest(moved)
+        return flow
+    moved = sum(units for group, units in flow if group.plain())
+    return [entry for entry in flow if not entry[0].plain()] + queue.oldest(moved)
 
 
 def _entered(near: Mapping[Group, Near], racks: RackArcs) -> list[tuple[int, int]]:
     """Return classes and racks that flow enters without passing the class's aggregator."""
     entered: list[tuple[int, int]] = []
-    for group, sent in near.items():
-        entered += [(group.cls.index, rack) for rack, _, _ in sent.racks]
-        entered += [(group.cls.index, int(racks.of[row])) for row, _, _ in sent.rows]
+    for group, flow in near.items():
+        entered += [(group.cls.index, rack) for rack, _, _ in flow.racks]
+        entered += [(group.cls.index, int(racks.of[row])) for row, _, _ in flow.rows]
     return entered
 
 

@@ -100,10 +100,10 @@ class Shares(Columns):
         self._counts = JobCounts(cluster)
         self.fairness: Fairness | None = None
         self._policy: Policy | None = None
-        self._stale: dict[JobRecord, None] = {}
+        self.stale: dict[JobRecord, None] = {}
         """Jobs that the next update counts again."""
         self._sink = sink
-        self._apart: dict[JobRecord, tuple[int, int]] = {}
+        self.apart: dict[JobRecord, tuple[int, int]] = {}
         """Nodes and arcs to the sink of jobs that came while no claimant had a share."""
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
@@ -119,36 +119,31 @@ class Shares(Columns):
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
         """By index of the job: True if its bounds let no task start, as of the last report."""
 
-    def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
-        """Add new jobs, with their nodes and the arcs from these to the sink."""
-        for job, node, arc in zip(jobs, nodes, arcs, strict=True):
-            self._apart[job] = node, arc
-
     def _let_claim(self) -> None:
         """Register new jobs as claimants."""
-        jobs, self._apart = self._apart, {}
+        jobs, self.apart = self.apart, {}
         self._claimants.add(list(jobs), [node for node, _ in jobs.values()], [arc for _, arc in jobs.values()])
         if self._claimants.room > len(self._within):
             self._counts.grow(jobs=self._claimants.room)
             self.grow(jobs=self._claimants.room)
-        self._stale.update(dict.fromkeys(jobs))
+        self.stale.update(dict.fromkeys(jobs))
 
     def forget(self, job: JobRecord) -> list[int]:
         """Forget a job; return the nodes that go with it, for removal."""
-        self._stale.pop(job, None)
-        return [] if self._apart.pop(job, None) is not None else self._claimants.forget(job)
+        self.stale.pop(job, None)
+        return [] if self.apart.pop(job, None) is not None else self._claimants.forget(job)
 
     def waive(self, group: Group, claiming: int = 0) -> None:
         """Limit the waiting tasks of a group that claim a share to `claiming`, so that others get their part."""
         self._counts.waived[group] = claiming
-        self._stale[group.job] = None
+        self.stale[group.job] = None
 
     def claim(self, group: Group) -> bool:
         """Include all waiting tasks of a group in claims; return True if they were limited."""
         if group not in self._counts.waived:
             return False
         del self._counts.waived[group]
-        self._stale[group.job] = None
+        self.stale[group.job] = None
         return True
 
     def grant_more(
@@ -242,24 +237,24 @@ class Shares(Columns):
         state : RoundShares
         """
         fairness = policy.fairness
-        if self._apart:
+        if self.apart:
             self._let_claim()
         if fairness is not self.fairness:
             self._switch(fairness)
             state.stale = True
         if fairness is None:
-            self._stale.clear()
+            self.stale.clear()
             return
-        self._stale.update(dict.fromkeys(touched))
+        self.stale.update(dict.fromkeys(touched))
         if state.stale and not state.filling:
             # Accounts keep the part of claimants without room at present.
             by_room = self._gradual and not hasattr(fairness.share, "committed")
             roomy = with_room([cls.index for cls in self.cluster.waiting]) if by_room else None
-            self._stale.update(dict.fromkeys(jobs_with(self._counts.look(roomy), self._claimants.index)))
-        changed = bool(self._stale) or self._claims is None or policy is not self._policy
+            self.stale.update(dict.fromkeys(jobs_with(self._counts.look(roomy), self._claimants.index)))
+        changed = bool(self.stale) or self._claims is None or policy is not self._policy
         self._policy = policy
-        self._recount(self._stale)
-        self._stale.clear()
+        self._recount(self.stale)
+        self.stale.clear()
         if not self._claimants.index:
             self._claims = None
             return
@@ -420,14 +415,14 @@ class Shares(Columns):
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs kept by this part, with their ends."""
-        apart = np.array(list(self._apart.values()), np.int64).reshape(-1, 2)
+        apart = np.array(list(self.apart.values()), np.int64).reshape(-1, 2)
         yield apart[:, 1], apart[:, 0], np.full(len(apart), self._sink)
         yield from self._claimants.kept_arcs()
 
     def _switch(self, fairness: Fairness | None) -> None:
         """Remove all bounds, for another policy."""
         self._claimants.switch(fairness is not None and fairness.over == "user")
-        self._stale.update(dict.fromkeys(self._claimants.index))
+        self.stale.update(dict.fromkeys(self._claimants.index))
         self.fairness = fairness
 
     def _running(self) -> Ints:

@@ -45,6 +45,8 @@ cdef class Group:
     cdef public Chain waiting
     cdef public dict on
 
+    cpdef bint plain(self) except -1
+
 cdef class TaskRecord:
     cdef public object id
     cdef public Group group

@@ -1,16 +1,21 @@
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, final, overload
 
+import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
+from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.model import Machine
-from flowsched.cluster.records import Group, World
-from flowsched.cluster.selectors import Requirement
+from flowsched.cluster.model import Job, Machine, Task
+from flowsched.cluster.selectors import Requirement, Wanted
 
 _T = TypeVar("_T")
 
-__all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
+__all__ = [
+    "Before", "Chain", "Changes", "Group", "IdPool", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord",
+    "Transaction", "World",
+]  # fmt: skip
 
 @disjoint_base
 class RunningTasksColumns:
@@ -102,6 +107,155 @@ class MachineRecord:
     def machine(self, made: Machine, /) -> None: ...
 
 @final
+class TaskClass:
+    __slots__ = ("constraints", "demand", "index", "key", "kind", "prefers", "priority", "tasks", "tolerations")
+    index: int
+    key: tuple[Any, ...]
+    demand: NDArray[np.int64]
+    constraints: Mapping[str, Wanted]
+    priority: int
+    kind: Hashable | None
+    prefers: Mapping[str, Wanted]
+    tolerations: Sequence[Requirement]
+    tasks: int
+    def __init__(
+        self,
+        index: int,
+        key: tuple[Any, ...],
+        demand: NDArray[np.int64],
+        constraints: Mapping[str, Wanted],
+        priority: int,
+        kind: Hashable | None = None,
+        prefers: Mapping[str, Wanted] = ...,
+        tolerations: Sequence[Requirement] = (),
+    ) -> None: ...
+    @property
+    def rank(self) -> tuple[Any, ...]: ...
+
+_GroupKey = TaskClass | tuple[TaskClass, frozenset[tuple[Hashable, float]]]
+
+@final
+class Group:
+    __slots__ = ("cls", "data", "job", "on", "serial", "tasks", "waiting")
+    job: JobRecord
+    cls: TaskClass
+    serial: int
+    data: tuple[tuple[Hashable, float], ...]
+    waiting: Chain
+    on: dict[int, tuple[float, ...]]
+    tasks: int
+    def __init__(
+        self, job: JobRecord, cls: TaskClass, serial: int, data: tuple[tuple[Hashable, float], ...] = ()
+    ) -> None: ...
+    @property
+    def key(self) -> _GroupKey: ...
+    def plain(self) -> bool: ...
+
+@final
+class JobRecord:
+    __slots__ = ("groups", "job", "most", "serial", "tasks")
+    job: Job
+    serial: int
+    tasks: Chain
+    groups: Group | dict[_GroupKey, Group] | None
+    most: int
+    def __init__(
+        self,
+        job: Job,
+        serial: int,
+        tasks: Chain | None = None,
+        groups: Group | dict[_GroupKey, Group] | None = None,
+        most: int = 0,
+    ) -> None: ...
+    @staticmethod
+    def __columns__(jobs: list[JobRecord]) -> dict[str, Any]: ...
+    def fold(self) -> None: ...
+    def each_group(self) -> Collection[Group]: ...
+    def group_of(self, key: _GroupKey) -> Group | None: ...
+    def add_group(self, group: Group) -> None: ...
+    def drop_group(self, group: Group) -> None: ...
+    @property
+    def gang_size(self) -> int: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def lacks(self) -> int: ...
+
+@final
+class Changes:
+    __slots__ = ("classes", "gone", "groups", "machines", "removed")
+    groups: dict[Group, dict[int, None]]
+    removed: list[Group]
+    machines: dict[int, None]
+    gone: list[int]
+    classes: list[int]
+    def __init__(self) -> None: ...
+
+@final
+class IdPool:
+    __slots__ = ("_free", "count")
+    count: int
+    _free: list[int]
+    def take(self) -> int: ...
+    def take_some(self, count: int) -> list[int]: ...
+    def give_some(self, indices: Iterable[int]) -> None: ...
+    def give(self, index: int) -> None: ...
+
+@disjoint_base
+class World:
+    inventory: Inventory
+    by_row: dict[int, MachineRecord]
+    waiting: dict[TaskClass, dict[Group, None]]
+    queues: dict[TaskClass, Any]
+    machines: dict[Hashable, MachineRecord]
+    tasks: dict[Hashable, TaskRecord]
+    jobs: dict[Hashable, JobRecord]
+    attempts: dict[Hashable, Any]
+    resting: dict[Hashable, float | None]
+    by_class: dict[int, TaskClass]
+    by_index: list[TaskRecord | None]
+    moving: bool
+    midway: bool
+    events: int
+    _waiting_ids: dict[TaskClass, tuple[Hashable, ...]]
+    _changes: Changes
+    _timeless: list[TaskRecord]
+    _classes: dict[tuple[Any, ...], TaskClass]
+    _idle: dict[tuple[Any, ...], None]
+    _indices: IdPool
+    _turn: int
+    _serial: int
+    def __init__(self, inventory: Inventory) -> None: ...
+    def fields(self) -> dict[str, Any]: ...
+    @property
+    def turn(self) -> int: ...
+    @property
+    def touched(self) -> Collection[Group]: ...
+    @property
+    def news(self) -> Changes: ...
+    def date(self, now: float) -> None: ...
+    def moment(self) -> tuple[int, int, int]: ...
+    def waiting_ids(self, cls: TaskClass) -> tuple[Hashable, ...]: ...
+    def start(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None: ...
+    def stop(self, task: TaskRecord, now: float | None) -> None: ...
+
+@final
+class Transaction:
+    cluster: World
+    now: float
+    before: dict[TaskRecord, Before]
+    def __init__(self, cluster: World, now: float) -> None: ...
+    @property
+    def moving(self) -> bool: ...
+    def start(self, tasks: list[TaskRecord], row: int, devices: Sequence[int]) -> None: ...
+    def start_rows(
+        self, tasks: list[TaskRecord], done: int, rows: list[tuple[int, int]], full: int
+    ) -> tuple[int, int]: ...
+    def stop(self, task: TaskRecord) -> None: ...
+    def restore(self, task: TaskRecord) -> None: ...
+    def rollback(self) -> None: ...
+
+@final
 class Before:
     @property
     def place(self) -> Placement | None: ...
@@ -110,7 +264,6 @@ class Before:
     @property
     def since(self) -> float | None: ...
 
-def remember(before: dict[TaskRecord, Before], tasks: list[TaskRecord], /) -> None: ...
 def ids_of(groups: Iterable[Group], /) -> tuple[Hashable, ...]: ...
 def untouched(
     tasks: Sequence[TaskRecord],
@@ -167,16 +320,11 @@ def take(inventory: Inventory, row: int, class_id: int, devices: Sequence[int], 
 def fetch(inventory: Inventory, tasks: dict[Hashable, TaskRecord], ids: Iterable[Hashable], /) -> None: ...
 def over_capacity(inventory: Inventory, row: int, /) -> int: ...
 def spare_room(inventory: Inventory, row: int, class_id: int, most: int, /) -> int: ...
-def settle(
-    world: World, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], since: float, /
-) -> None: ...
+def settle(world: World, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], since: float, /) -> None: ...
 def unsettle(world: World, tasks: list[TaskRecord], /) -> None: ...
 def enqueue(world: World, tasks: list[TaskRecord], /) -> None: ...
 def dequeue(world: World, tasks: list[TaskRecord], /) -> None: ...
-def start(world: World, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float, /) -> None: ...
 def again(world: World, task: TaskRecord, now: float | None, /) -> None: ...
-def restore(world: World, tasks: list[TaskRecord], states: list[Before], /) -> None: ...
-def undo(before: dict[TaskRecord, Before], world: World, /) -> None: ...
 def start_again(
     world: World,
     tasks: list[TaskRecord],
@@ -186,22 +334,13 @@ def start_again(
     now: float,
     /,
 ) -> int: ...
-def start_rows(
-    before: dict[TaskRecord, Before],
-    world: World,
-    tasks: list[TaskRecord],
-    done: int,
-    rows: list[tuple[int, int]],
-    full: int,
-    now: float,
-    /,
-) -> tuple[int, int]: ...
-def try_start(
-    before: dict[TaskRecord, Before],
-    world: World,
-    tasks: list[TaskRecord],
-    row: int,
-    devices: tuple[int, ...],
-    now: float,
-    /,
-) -> None: ...
+def depart(world: World, task: TaskRecord, /) -> None: ...
+def remove_task(world: World, task: TaskRecord, /) -> None: ...
+def complete(world: World, tasks: list[TaskRecord], ended: type[EndedRun], /) -> list[EndedRun]: ...
+def add_tasks(
+    world: World, group: Group, ids: list[Hashable], time: float | None, duration: float, /
+) -> list[TaskRecord]: ...
+def found_group(world: World, group: Group, /) -> Group: ...
+def group_for(
+    world: World, job: JobRecord, task: Task, demand: NDArray[np.int64], shuns: frozenset[Hashable] = ..., /
+) -> Group: ...

@@ -420,6 +420,10 @@ cdef class Group:
         """Key among the groups of its job."""
         return (self.cls, frozenset(self.data)) if self.data else self.cls
 
+    cpdef bint plain(self) except -1:
+        """Return True without data and gang: its tasks have the same costs as others of its class and age."""
+        return not self.data and self.job.job.gang is None
+
 
 @cython.final
 @cython.auto_pickle(False)
