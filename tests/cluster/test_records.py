@@ -338,7 +338,9 @@ def test_a_run_of_completions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sched, runs = _filled([1] * 80), []
     cluster = sched.cluster
     ran = [cluster.tasks[job, 0].run for job in range(70)]
-    monkeypatch.setattr(state, "complete", lambda world, tasks, kind: runs.append(len(tasks)) or complete(world, tasks, kind))
+    monkeypatch.setattr(
+        state, "complete", lambda world, tasks, kind: runs.append(len(tasks)) or complete(world, tasks, kind)
+    )
     cluster.apply(*(fs.TaskCompleted((job, 0), run=ran[job] if job % 2 else None) for job in range(70)))
     assert runs == [32, 32, 6] and len(cluster.tasks) == 10
 

@@ -292,7 +292,9 @@ class Builder:
             return
         if quotas is not None and policy.fairness is not None and scope.round_shares.stale:
             scope.limit_claims(quotas)
-        self.shares.update([group.job for group in chain(touched, removed)], policy, self.classes.with_room, scope.round_shares)
+        self.shares.update(
+            [group.job for group in chain(touched, removed)], policy, self.classes.with_room, scope.round_shares
+        )
 
     def _reserve(self, scope: RoundScope) -> None:
         """Keep machines for groups that have waited for long, except for those that more room does not help."""

@@ -226,9 +226,9 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
         """Return the cost of a placement, as of the last `refresh`."""
         return int(self._cost[class_id, row])
 
-    def with_room(self, classes: list[int]) -> list[int]:
+    def with_room(self, classes: Sequence[int]) -> list[int]:
         """Return the classes for which some machine had room without victims, as of the last `refresh`."""
-        return _arcs.with_room(self, classes)
+        return _arcs.with_room(self, list(classes))
 
     def with_room_now(self, classes: Sequence[int]) -> list[int]:
         """Return those of `with_room` for which some machine has room now; classes without room then are not checked again."""

@@ -83,7 +83,12 @@ def _as_found(cluster: Cluster, round: Round) -> Starts | None:
     if known is None or known.gangs or known.moment != cluster.moment():
         return None
     inventory = cluster.inventory
-    if inventory.rule is not None or inventory.constraints or (inventory._reserved is not None and inventory.held is not None) or cluster.stopping:
+    if (
+        inventory.rule is not None
+        or inventory.constraints
+        or (inventory._reserved is not None and inventory.held is not None)
+        or cluster.stopping
+    ):
         return None  # their answers may have changed
     if inventory.affinity.fussy:
         return None  # affinity: tasks start one by one
@@ -137,7 +142,7 @@ def happen(
         transaction.stop(record)
     starting, deltas, ends = starts(records, KINDS)
     for first, end in pairwise((0, *ends)):
-        refusal = _start(transaction, starting[first:end], deltas[first], turns is None)
+        refusal = _start(cluster, transaction, starting[first:end], deltas[first], turns is None)
         if refusal is not None:
             transaction.rollback()
             return refusal
@@ -158,10 +163,12 @@ def happen(
     return None
 
 
-def _start(transaction: Transaction, records: list[TaskRecord], delta: Place | Migrate, forced: bool) -> Reason | None:
+def _start(
+    cluster: Cluster, transaction: Transaction, records: list[TaskRecord], delta: Place | Migrate, forced: bool
+) -> Reason | None:
     """Start tasks of one group on one machine and the same devices; return the reason if one of them cannot start."""
-    inventory = transaction.cluster.inventory
-    machine, cls = transaction.cluster.machines.get(delta.machine), records[0].group.cls.index
+    inventory = cluster.inventory
+    machine, cls = cluster.machines.get(delta.machine), records[0].group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
     # A machine that welcomes any turn welcomes each turn.
@@ -182,8 +189,8 @@ def _start(transaction: Transaction, records: list[TaskRecord], delta: Place | M
             if not inventory.has_room(machine.row, cls, delta.devices):
                 return _conflict("machine", "no room")
             transaction.start([record], machine.row, delta.devices)
-    stops = transaction.cluster.stops_on(machine.row) if transaction.cluster.stopping and not forced else ()
-    if stops and transaction.cluster.overlaps(machine.row, stops):
+    stops = cluster.stops_on(machine.row) if cluster.stopping and not forced else ()
+    if stops and cluster.overlaps(machine.row, stops):
         return _conflict("machine", "a run stops")
     return None
 

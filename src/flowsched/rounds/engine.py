@@ -178,7 +178,9 @@ class RoundEngine:
         """Carry out a round; see `Scheduler.commit`."""
         policy = self.builder.policy
         quotas = None if policy.quotas is None else self._mirror().quotas
-        done = carry_out(self.cluster, round, only, policy.preemption is not None and policy.preemption.graceful, quotas)
+        done = carry_out(
+            self.cluster, round, only, policy.preemption is not None and policy.preemption.graceful, quotas
+        )
         if type(round.shares) is ShareReport:  # `isinstance` calls the abstract class, in every commit
             self._book(round.shares, done.accepted)
         return done
