@@ -48,7 +48,7 @@ from flowsched.cluster.events import (
     UserRemoved,
     UserUpdated,
 )
-from flowsched.cluster.model import Job, Machine, Resources, Task, User
+from flowsched.cluster.model import Job, Machine, Resources, Task, Tasks, User
 from flowsched.cluster.selectors import DoesNotExist, Exists, Gt, In, Lt, NotIn, Taint, Toleration
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import (
@@ -212,6 +212,7 @@ __all__ = [
     "TaskStarted",
     "TaskStopped",
     "TaskSubmitted",
+    "Tasks",
     "TimeLimitError",
     "Toleration",
     "TornStateError",

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
-from flowsched.cluster.model import Task
+from flowsched.cluster.model import Task, Tasks
 from flowsched.exceptions import InputError
 
 __all__ = [
@@ -264,7 +264,7 @@ def _plain(value: Any) -> Any:
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | Tasks):
         return [_plain(v) for v in value]
     return value
 

@@ -9,22 +9,23 @@ Demands of less than 100 micro-units are rounded up.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
 from numbers import Number
 from operator import attrgetter, is_not
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, truth, whole
+from flowsched.boundary.validate import LARGEST_AMOUNT, LARGEST_WHOLE, check_id, mapping, number, ordered, quoted, truth, whole
 from flowsched.cluster.selectors import Requirement, checked_taints, checked_tolerations, wanted_labels
 from flowsched.exceptions import InputError
 
-__all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
+__all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task", "Tasks", "User"]
 
 MICRO = 1_000_000
 """Micro-units per unit of any resource."""
@@ -372,6 +373,138 @@ _NO_DETAILS = tuple(f.default if f.default_factory is MISSING else f.default_fac
 
 DESCRIPTION = tuple(f.name for f in fields(Task)[1:])
 """Names of a task's fields except its id."""
+
+
+class Tasks(Sequence[Task]):
+    """Many tasks that are alike, without an object for each; wherever a job takes a sequence of tasks.
+
+    Parameters
+    ----------
+    ids : sequence of hashable
+        A list, or a column: an array of NumPy or Arrow.
+    demand : mapping of str to number or to column, or sequence of number
+        As for `Task`.  A column has the amount of each task.
+    duration : number, column or None
+        As for `Task`.
+    **details
+        All other parameters of `Task`, the same for all tasks.
+
+    Attributes
+    ----------
+    ids : list of hashable
+    runs : list of (int, Task)
+        The tasks up to this position, from that of the run before, are like this one but for id and duration.
+    durations : list of float or None
+        None where all have the same.
+
+    Raises
+    ------
+    InputError
+        An id or a description is refused, or columns differ in length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tasks = Tasks(range(3), {"cpu": np.array([1, 1, 2])}, duration=60)
+    >>> len(tasks), tasks[2].demand["cpu"], tasks[0] == Task(0, {"cpu": 1}, duration=60)
+    (3, 2, True)
+    """
+
+    __slots__ = ("durations", "ids", "runs")
+
+    def __init__(
+        self,
+        ids: Sequence[Hashable],
+        demand: Mapping[str, Any] | Sequence[float] = MappingProxyType({}),
+        *,
+        duration: Any = None,
+        **details: Any,
+    ) -> None:
+        self.ids = list(ordered("tasks: ids", _listed(ids)))
+        if not {int, str}.issuperset(map(type, self.ids)) or not _short(self.ids):
+            for i, id in enumerate(self.ids):
+                check_id(f"tasks: ids[{i}]", id)
+        columns = {}
+        if isinstance(demand, Mapping):
+            demand = {name: _listed(amounts) for name, amounts in demand.items()}
+            columns = {name: amounts for name, amounts in demand.items() if isinstance(amounts, list)}
+        lengths = _listed(duration)
+        self.durations: list[float] | None = None
+        if isinstance(lengths, list):
+            self.durations, duration = [number(f"tasks: duration[{i}]", d, 0) for i, d in enumerate(lengths)], None
+        else:
+            duration = lengths
+        for name, column in [*columns.items(), ("duration", self.durations or self.ids)]:
+            if len(column) != len(self.ids):
+                raise InputError(f"tasks: {name}: {len(self.ids)} values expected, one for each id, got {len(column)}")
+        self.runs: list[tuple[int, Task]] = []
+        first = 0
+        for end in _ends(list(columns.values()), len(self.ids)):
+            own = {**demand, **{name: column[first] for name, column in columns.items()}} if columns else demand
+            self.runs.append((end, Task(self.ids[first], own, duration=duration, **details)))
+            first = end
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Task: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Task, ...]: ...
+    def __getitem__(self, index: int | slice) -> Task | tuple[Task, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self.ids))))
+        index = range(len(self.ids))[index]
+        like = next(task for end, task in self.runs if index < end)
+        found = copy(like)
+        object.__setattr__(found, "id", self.ids[index])
+        if self.durations is not None:
+            object.__setattr__(found, "duration", self.durations[index])
+        return found
+
+    def __iter__(self) -> Iterator[Task]:
+        first = 0
+        for end, like in self.runs:
+            for i in range(first, end):
+                found = copy(like)
+                object.__setattr__(found, "id", self.ids[i])
+                if self.durations is not None:
+                    object.__setattr__(found, "duration", self.durations[i])
+                yield found
+            first = end
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Tasks | tuple | list) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self.ids)} tasks from {quoted(self.ids[:1])}>"
+
+
+def _listed(column: Any) -> Any:
+    """Return a column of NumPy or Arrow, or a range, as a list of Python's own values; anything else unchanged."""
+    if isinstance(column, list | range):
+        return list(column)
+    for name in ("tolist", "to_pylist"):
+        if hasattr(column, name):
+            return getattr(column, name)()
+    return column
+
+
+def _short(ids: list[Any]) -> bool:
+    """Return True if no whole number among these ids is too long to be spelt out."""
+    whole_ids = [id for id in ids if type(id) is int]
+    return not whole_ids or (min(whole_ids) >= -LARGEST_WHOLE and max(whole_ids) <= LARGEST_WHOLE)
+
+
+def _ends(columns: list[list[Any]], count: int) -> Iterator[int]:
+    """Yield the ends of the runs of equal values, of the same types, in all columns together."""
+    for i in range(1, count):
+        if any(column[i] != column[i - 1] or type(column[i]) is not type(column[i - 1]) for column in columns):
+            yield i
+    if count:
+        yield count
 
 
 def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:

@@ -15,7 +15,7 @@ from flowsched.cluster import events as ev
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.machine_events import MachineEvents
 from flowsched.cluster.membership import Attempts
-from flowsched.cluster.model import DESCRIPTION, MOST_DEVICES, MOST_USED, Job, Task, User
+from flowsched.cluster.model import DESCRIPTION, MOST_DEVICES, MOST_USED, Job, Task, Tasks, User
 from flowsched.cluster.records import (
     JobRecord,
     TaskRecord,
@@ -56,7 +56,7 @@ class TaskEvents(MachineEvents):
         old = self.jobs.get(event.id)
         if old is not None and old.tasks:
             raise DuplicateIdError(f"job {event.id!r} already exists")
-        tasks = ordered(f"job {event.id!r}: tasks", event.tasks)
+        tasks = event.tasks if type(event.tasks) is Tasks else ordered(f"job {event.id!r}: tasks", event.tasks)
         if described.closed and not tasks:
             raise InputError(f"job {event.id!r}: a closed job needs tasks: it leaves with the last one")
         runs = self._runs(event.id, tasks)
@@ -64,8 +64,14 @@ class TaskEvents(MachineEvents):
         job = self.jobs[event.id] = JobRecord(untracked(described), self._serial)
         if event.user is not None:
             self.users.setdefault(event.user, User(event.user))
+        durations = tasks.durations if type(tasks) is Tasks else None
+        first = 0
         for like, ids, demand in runs:
-            self._add_tasks(job, like, ids, demand, event.time)
+            added = self._add_tasks(job, like, ids, demand, event.time)
+            if durations is not None:
+                for record, duration in zip(added, durations[first : first + len(ids)], strict=True):
+                    record.duration = duration
+            first += len(ids)
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
         job = found(self.jobs, event.job, UnknownIdError, "job")
@@ -74,15 +80,20 @@ class TaskEvents(MachineEvents):
         for like, ids, demand in self._runs(event.job, (event.task,)):
             self._add_tasks(job, like, ids, demand, event.time)
 
-    def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
+    def _runs(
+        self, job: Hashable, tasks: tuple[Task, ...] | Tasks
+    ) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
         """Check new tasks; return the series of tasks that differ only in their ids: the first task, all ids, and the demand."""
-        if len(tasks) == 1 and type(tasks[0]) is Task and tasks[0].id not in self.tasks:  # the most frequent case
-            return [(tasks[0], [tasks[0].id], self.resources.demand_of(tasks[0]))]
-        if not _TASK.issuperset(map(type, tasks)):
-            for i, task in enumerate(tasks):
-                if not isinstance(task, Task):
-                    raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
-        ids: list[Hashable] = list(map(_ID, tasks))
+        if type(tasks) is Tasks:
+            ids = tasks.ids
+        else:
+            if len(tasks) == 1 and type(tasks[0]) is Task and tasks[0].id not in self.tasks:  # the most frequent case
+                return [(tasks[0], [tasks[0].id], self.resources.demand_of(tasks[0]))]
+            if not _TASK.issuperset(map(type, tasks)):
+                for i, task in enumerate(tasks):
+                    if not isinstance(task, Task):
+                        raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
+            ids = list(map(_ID, tasks))
         if len(set(ids)) < len(ids) or not self.tasks.keys().isdisjoint(ids):
             seen = set(self.tasks)
             for id in ids:
@@ -90,20 +101,21 @@ class TaskEvents(MachineEvents):
                     raise DuplicateIdError(f"task {id!r} already exists")
                 seen.add(id)
         runs, first = [], 0
-        for end in alike(tasks, DESCRIPTION):
-            like = tasks[first]
+        described = tasks.runs if type(tasks) is Tasks else ((end, None) for end in alike(tasks, DESCRIPTION))
+        for end, one in described:
+            like = tasks[first] if one is None else one
             runs.append((like, ids[first:end], self.resources.demand_of(like)))
             first = end
         return runs
 
     def _add_tasks(
         self, job: JobRecord, like: Task, ids: list[Hashable], demand: NDArray[np.int64], time: float | None
-    ) -> None:
+    ) -> list[TaskRecord]:
         """Add tasks that differ from this one only in their ids."""
         group = group_for(self, job, like, demand)
         if like.retries is not None:
             self.attempts.update(dict.fromkeys(ids, Attempts(like.retries, like.backoff)))
-        add_tasks(self, group, ids, time, inf if like.duration is None else like.duration)
+        return add_tasks(self, group, ids, time, inf if like.duration is None else like.duration)
 
     def _task_started(self, event: ev.TaskStarted) -> None:
         if self._stale(event):

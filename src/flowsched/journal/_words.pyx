@@ -21,7 +21,7 @@ from math import isfinite
 from types import MappingProxyType
 from zlib import crc32
 
-from flowsched.cluster import Task
+from flowsched.cluster import Task, Tasks
 from flowsched.cluster.events import Event
 from flowsched.journal.codec import encode, plain
 from flowsched.rounds.reasons import Waiting
@@ -30,7 +30,7 @@ from flowsched.rounds.values import Place, Preempt
 cdef dict known = {}        # class of events or tasks -> its Fields
 cdef object proxy = MappingProxyType
 cdef object json_text = encode_basestring_ascii
-cdef object missing = MISSING
+cdef object missing = MISSING, tasks = Tasks
 
 cdef enum:
     BITS = 63               # integers of more bits are `plain`'s
@@ -60,7 +60,7 @@ cdef str told(value, int deep):
         return "null"
     elif not deep:
         pass
-    elif kind is tuple or kind is list:
+    elif kind is tuple or kind is list or kind is tasks:
         return several(value, deep - 1)
     elif kind is float:
         if isfinite(value):

@@ -27,6 +27,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from flowsched.boundary.validate import number
 from flowsched.cluster.events import EndedRun, Event, JobSubmitted, TaskSubmitted
+from flowsched.cluster.model import Tasks
 from flowsched.exceptions import DuplicateIdError, FlowschedError, JournalError, TornStateError, UnknownIdError
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
@@ -305,7 +306,7 @@ class Service:
         self._new += (run.task for run in ended)
         for event in events:
             if isinstance(event, JobSubmitted):
-                self._new += (task.id for task in event.tasks)
+                self._new += event.tasks.ids if isinstance(event.tasks, Tasks) else (task.id for task in event.tasks)
             elif isinstance(event, TaskSubmitted):
                 self._new.append(event.task.id)
 
