@@ -54,7 +54,10 @@ else:
     flags = ["-O1", "-g"] if debug else ["-O3", "-g0"]
     flags.append("-ffp-contract=off")  # costs are the same on every processor: aarch64 fuses otherwise
 
-flags += shlex.split(os.environ.get("CFLAGS", ""))  # once more, at the end: of contradictory flags the last one counts
+# Modules of Python spend their time in functions of Python: to optimise them more makes only the build longer.
+light = ["-O1" if flag == "-O3" else flag for flag in flags]
+own = shlex.split(os.environ.get("CFLAGS", ""))  # once more, at the end: of contradictory flags the last one counts
+flags, light = flags + own, light + own
 
 macros = [("FLOWSCHED_FLAGS", json.dumps(" ".join(flags)))]
 if faults:
@@ -83,7 +86,7 @@ DIRECTIVES = {
 PYTHON = {**DIRECTIVES, "boundscheck": True, "wraparound": True, "cdivision": False}
 
 
-def translated(sources: list[Path], directives: dict[str, object]) -> list[Extension]:
+def translated(sources: list[Path], directives: dict[str, object], flags: list[str]) -> list[Extension]:
     """Return the modules of these files, translated to C where one has changed."""
     names = [".".join(source.relative_to("src").with_suffix("").parts) for source in sources]
     modules = [
@@ -93,7 +96,7 @@ def translated(sources: list[Path], directives: dict[str, object]) -> list[Exten
     return cythonize(modules, build_dir="build/c", force=changed, compiler_directives=directives)
 
 
-modules = [*translated(sorted(PACKAGE.rglob("*.pyx")), DIRECTIVES), *translated(sorted(TYPED), PYTHON)]
+modules = [*translated(sorted(PACKAGE.rglob("*.pyx")), DIRECTIVES, flags), *translated(sorted(TYPED), PYTHON, light)]
 last.parent.mkdir(exist_ok=True)
 last.write_text(switches, encoding="utf-8")
 
