@@ -81,6 +81,7 @@ def test_a_job_of_many_tasks_is_the_job_of_a_list(seed: int, tmp_path: Path) -> 
         (lambda: fs.Tasks("abc"), "tasks: ids must be a sequence"),
         (lambda: fs.Tasks([1, 2], {"cpu": [1]}), "tasks: cpu: 2 values expected"),
         (lambda: fs.Tasks([1, 2], duration=np.array([1.0])), "tasks: duration: 2 values expected"),
+        (lambda: fs.Tasks([1, 2], duration=[]), "tasks: duration: 2 values expected"),
         (lambda: fs.Tasks([1, 2], duration=[1.0, -1.0]), r"tasks: duration\[1\] must be a finite number >= 0"),
         (lambda: fs.Tasks([1], retries=-1), "retries"),
     ],

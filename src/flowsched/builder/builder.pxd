@@ -22,14 +22,19 @@ cdef class Builder:
 
     @cython.locals(rows=int64_t, new=list)
     cpdef update(self, Changes changes, RoundScope scope)
+
     @cython.locals(group=Group, nodes=list, class_id=int64_t)
     cdef _forget(self, Changes changes)
+
     @cython.locals(nodes=list)
     cdef list _forget_group(self, Group group)
+
     @cython.locals(group=Group, job=JobRecord, g=cython.Py_ssize_t, j=cython.Py_ssize_t, nodes=list, arcs=list, job_nodes=dict, aggregators=dict)
     cdef _add_groups(self, list groups, RoundScope scope)
     cdef _reserve(self, RoundScope scope)
+
     @cython.locals(group=Group)
     cpdef bint has_gangs(self) except -1
+
     @cython.locals(waiting=list)
     cpdef dict ranks(self)

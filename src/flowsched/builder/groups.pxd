@@ -22,16 +22,22 @@ cdef class GroupNodes:
 
     @cython.locals(group=Group, i=cython.Py_ssize_t)
     cpdef bint add(self, groups, list nodes, list wait, list run) except *
+
     @cython.locals(node=GroupNode)
     cpdef tuple forget(self, Group group)
+
     @cython.locals(node=GroupNode, group=Group, tasks=int64_t, waiting=int64_t)
     cpdef update(self, touched, now, policy, withheld, urged, quotas=*)
     cdef _set_due(self, GroupNode node, double due, Group group)
+
     @cython.locals(waiting=Chain, first=TaskRecord)
     cdef _set_age(self, Group group, GroupNode node, now, policy, urged)
+
     @cython.locals(cost=int64_t, bucket=int64_t)
     cdef _set_cost(self, Group group, GroupNode node, policy, urged)
+
     @cython.locals(node=GroupNode)
     cpdef close(self, Group group)
+
     @cython.locals(node=GroupNode)
     cpdef open(self, Group group, quotas=*)

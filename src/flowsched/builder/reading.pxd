@@ -15,8 +15,10 @@ cpdef list read(Builder builder, RoundScope scope, changed=*, among=*)
 
 cdef _queue(Builder builder, TaskClass cls, there, bint fair)
 
+
 @cython.locals(group=Group, left=long)
 cdef bint _holds(groups, there) except -1
+
 
 @cython.locals(group=Group)
 cdef list _first(groups, count)

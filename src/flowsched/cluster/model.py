@@ -21,7 +21,17 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import LARGEST_AMOUNT, LARGEST_WHOLE, check_id, mapping, number, ordered, quoted, truth, whole
+from flowsched.boundary.validate import (
+    LARGEST_AMOUNT,
+    LARGEST_WHOLE,
+    check_id,
+    mapping,
+    number,
+    ordered,
+    quoted,
+    truth,
+    whole,
+)
 from flowsched.cluster.selectors import Requirement, checked_taints, checked_tolerations, wanted_labels
 from flowsched.exceptions import InputError
 
@@ -424,23 +434,24 @@ class Tasks(Sequence[Task]):
         if not {int, str}.issuperset(map(type, self.ids)) or not _short(self.ids):
             for i, id in enumerate(self.ids):
                 check_id(f"tasks: ids[{i}]", id)
+        amounts: Any = demand
         columns = {}
         if isinstance(demand, Mapping):
-            demand = {name: _listed(amounts) for name, amounts in demand.items()}
-            columns = {name: amounts for name, amounts in demand.items() if isinstance(amounts, list)}
+            amounts = {name: _listed(amount) for name, amount in demand.items()}
+            columns = {name: column for name, column in amounts.items() if isinstance(column, list)}
         lengths = _listed(duration)
         self.durations: list[float] | None = None
         if isinstance(lengths, list):
             self.durations, duration = [number(f"tasks: duration[{i}]", d, 0) for i, d in enumerate(lengths)], None
         else:
             duration = lengths
-        for name, column in [*columns.items(), ("duration", self.durations or self.ids)]:
+        for name, column in [*columns.items(), ("duration", self.ids if self.durations is None else self.durations)]:
             if len(column) != len(self.ids):
                 raise InputError(f"tasks: {name}: {len(self.ids)} values expected, one for each id, got {len(column)}")
         self.runs: list[tuple[int, Task]] = []
         first = 0
         for end in _ends(list(columns.values()), len(self.ids)):
-            own = {**demand, **{name: column[first] for name, column in columns.items()}} if columns else demand
+            own = {**amounts, **{name: column[first] for name, column in columns.items()}} if columns else amounts
             self.runs.append((end, Task(self.ids[first], own, duration=duration, **details)))
             first = end
 

@@ -744,7 +744,6 @@ cdef class Before:
     """Place, turn and `since` of a task at an earlier time; see `TaskRecord`."""
 
 
-
 cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before earlier) except -1:
     if task.group is not other.group or task.row != other.row:
         return False

@@ -101,7 +101,7 @@ class TaskEvents(MachineEvents):
                     raise DuplicateIdError(f"task {id!r} already exists")
                 seen.add(id)
         runs, first = [], 0
-        described = tasks.runs if type(tasks) is Tasks else ((end, None) for end in alike(tasks, DESCRIPTION))
+        described = tasks.runs if type(tasks) is Tasks else ((end, None) for end in alike(tuple(tasks), DESCRIPTION))
         for end, one in described:
             like = tasks[first] if one is None else one
             runs.append((like, ids[first:end], self.resources.demand_of(like)))

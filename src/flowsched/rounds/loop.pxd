@@ -22,5 +22,6 @@ cdef class _Clock:
                start=double, updated=double)
 cdef set _settle(AdmissionCheck check, _Clock clock)
 
+
 @cython.locals(cluster=World)
 cpdef again_at(Builder builder, RoundScope scope, bint cut, Py_ssize_t waiting, terms, bint altered)

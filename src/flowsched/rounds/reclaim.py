@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.records import Group, JobRecord, TaskRecord
+from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.preemption import candidates, least_victims, worst_first
 
@@ -176,14 +176,17 @@ def _reclaim(check: AdmissionCheck) -> bool:
         return False
     rows = _Rows(check, owner, surplus)
     moved, quotas = False, check.quotas
+    nowhere: set[int] = set()  # classes, by index, without a machine since the last start
     if quotas is not None:
         quotas.look()
     for members, missing in short:
         for group in _groups(members):
             while missing > 0 and group.waiting and not check.blocked(group):
-                found = rows.place(group)
+                found = None if group.cls.index in nowhere else rows.place(group.cls)
                 if found is None:
+                    nowhere.add(group.cls.index)
                     break
+                nowhere.clear()
                 row, chosen = found
                 task = group.waiting[0]
                 if quotas is not None:
@@ -249,12 +252,12 @@ class _Rows:
             and not self.check.scope.spares(task)
         )
 
-    def place(self, group: Group) -> tuple[int, list[TaskRecord]] | None:
-        """Return a machine where few enough tasks make room for one of the group, and these tasks.
+    def place(self, cls: TaskClass) -> tuple[int, list[TaskRecord]] | None:
+        """Return a machine where few enough tasks make room for one of the class, and these tasks.
 
         The best priority among them is as bad as possible; of equal machines, the one where a task started last is returned.
         """
-        cluster, cls = self.check.cluster, group.cls
+        cluster = self.check.cluster
         if self._line is None:
             self._line = sorted(self._first, key=self._first.__getitem__, reverse=True)
         one, index = np.array([cls.index]), np.array(self._line, np.int64)
