@@ -98,7 +98,7 @@ cdef tuple age_of(double since, policy, now):
     cdef object scale = policy.scale, bucket = 0, due = INFINITY
     if scale.price:
         bucket, due = bucket_and_due(policy.waiting.ends, since, now)
-    return bucket, due, -(<list> scale.discounts)[bucket]
+    return bucket, due, -(<list?> scale.discounts)[bucket]
 
 
 cdef struct Ends:
@@ -210,9 +210,9 @@ cpdef list begin_running(running, list new, list counts, list starts, policy, no
 
 def forget_running(running, group, /):
     """Forget the arcs of a group, which the removal of its node removes."""
-    known = (<dict> running._of).pop(group, None)
+    known = (<dict?> running._of).pop(group, None)
     if known:
-        release(running, list((<dict> known).values()))
+        release(running, list((<dict?> known).values()))
 
 
 cdef int release(running, list indices) except -1:
