@@ -454,6 +454,9 @@ def test_an_attribute_of_another_kind_is_refused(other: object) -> None:
             before = getattr(thing, name)
             try:
                 object.__setattr__(thing, name, other)
+            except (TypeError, OverflowError):  # the attribute has a type of its own
+                tried += 1
+                continue
             except AttributeError:  # it is compiled, and only an image may say otherwise
                 state = {**thing.__getstate__(), name: other}
                 with (
@@ -462,6 +465,9 @@ def test_an_attribute_of_another_kind_is_refused(other: object) -> None:
                 ):
                     patch.setattr(kind, "__getstate__", lambda _, state=state: state)
                     PLAIN.check({kind: [thing]})
+                continue
+            if getattr(thing, name) is not other:  # as True for 1.5
+                object.__setattr__(thing, name, before)
                 continue
             with pytest.raises(TypeError, match=rf"{kind.__name__}\.{name}: a \w+ expected"):
                 PLAIN.check({kind: [thing]})

@@ -62,7 +62,7 @@ class Build:
 
     def cythonize(self, extensions: list[dict[str, Any]], *, force: bool, **options: Any) -> list[dict[str, Any]]:
         self.forced.append(force)
-        self.extensions = extensions
+        self.extensions += extensions
         if self.broken:
             raise SystemExit(1)
         return extensions
@@ -76,6 +76,7 @@ class Build:
             self.patch.delenv(name, raising=False)
         for name, value in switches.items():
             self.patch.setenv(name, value)
+        self.extensions.clear()
         runpy.run_path(str(ROOT / "setup.py"))
         return self.forced[-1]
 
@@ -101,6 +102,18 @@ def test_the_users_flags_follow_the_defaults(build: Build) -> None:
     assert build.arguments[0] == "-O3"
     assert build.arguments[-2:] == ["-O1", "-g"]
     assert build.flags == " ".join(build.arguments)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="switches of GCC and Clang")
+def test_a_module_of_python_with_types_is_compiled_quickly(build: Build) -> None:
+    for name in ("part.py", "part.pxd", "plain.py", "_kernel.pxd"):
+        build.folder.joinpath("src", "flowsched", name).touch()
+    build.run(CFLAGS="-g")
+    assert {one["name"]: one["extra_compile_args"][0] for one in build.extensions} == {
+        "flowsched._kernel": "-O3",
+        "flowsched.part": "-O1",
+    }
+    assert all(one["extra_compile_args"][-1] == "-g" for one in build.extensions)
 
 
 def test_flags_may_have_quotes(build: Build) -> None:

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from lives import POLICIES, Life
 
 import flowsched as fs
+from flowsched.builder import _arcs
 from flowsched.builder.class_arcs import ClassArcs
+from flowsched.builder.racks import RackArcs
 from flowsched.cluster.inventory import Inventory
 from flowsched.rounds import verdicts
 
@@ -138,20 +140,19 @@ def test_a_round_names_no_task_of_a_class_for_which_nothing_has_changed() -> Non
 @settings(max_examples=effort(15, 600), deadline=None)
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES))
 def test_racks_whose_arcs_changed_are_all_that_flow_enters(seed: int, maker: Any) -> None:
-    flows = ClassArcs.flows
     looks = [0, 0]
 
-    def both(arcs: ClassArcs, classes: Any, more: Any = (), changed: Any = None) -> Any:
-        before = arcs.racks._used
-        few = flows(arcs, classes, more, changed)
-        used = arcs.racks._used
-        assert few == flows(arcs, classes, more)
-        assert used is not None and used == arcs.racks._used
+    def both(racks: RackArcs, arcs: ClassArcs, batch: Any, classes: Any, more: Any, changed: Any) -> Any:
+        before = racks._used
+        few = _arcs.sent(racks, arcs, batch, classes, more, changed)
+        used = racks._used
+        assert few == _arcs.sent(racks, arcs, batch, classes, more, None)
+        assert used is not None and used == racks._used
         looks[changed is not None and before is not None] += 1
         return few
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ClassArcs, "flows", both)
+        patch.setattr("flowsched.builder.reading.sent", both)
         rounds = lived(fs.Scheduler(maker()), Life(seed), POLICIES, 12)
     assert looks[1] >= len(rounds) - looks[0]
 

@@ -22,7 +22,6 @@ from flowsched._faults cimport _empty
 from flowsched.cluster._room cimport (
     UNLIMITED, InventoryColumns, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
 )
-from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST
 from flowsched.network._edits cimport NetworkEdits
 from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabulated
 
@@ -240,9 +239,9 @@ def refresh(NetworkEdits batch not None, inventory, mirror, list classes not Non
             if copied:
                 copies.pop(c, None)
     if moved:
-        batch.send_all(SET_CAPACITY, out, out + pairs, moved)
+        batch.send_capacities(out, out + pairs, moved)
     if dearer:
-        batch.send_all(SET_COST, out + 2 * pairs, out + 3 * pairs, dearer)
+        batch.send_costs(out + 2 * pairs, out + 3 * pairs, dearer)
     if not new:
         return None
     at_class, at_row = _empty(new, np.int64), _empty(new, np.int64)

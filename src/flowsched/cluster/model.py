@@ -403,7 +403,7 @@ class Tasks(Sequence[Task]):
     ----------
     ids : list of hashable
     runs : list of (int, Task)
-        The tasks up to this position, from that of the run before, are like this one but for id and duration.
+        The tasks up to this position, from that of the run before, differ from this one only in id and duration.
     durations : list of float or None
         None where all have the same.
 

@@ -138,7 +138,10 @@ class Extras:
             if known is None or kind is FlowNetwork:  # a network has checked itself
                 continue
             for thing in of_kind:
-                _compare(kind, known, getattr(thing, "__dict__", {}))  # `__getstate__` may take them for granted
+                own = thing.fields() if isinstance(thing, records.World) else {}
+                _compare(
+                    kind, known, {**own, **getattr(thing, "__dict__", {})}
+                )  # `__getstate__` takes them for granted
                 # `__getstate__` may fill in attributes that the object itself lacks
                 whole = hasattr(kind, "__setstate__") or all(hasattr(thing, name) for name in known)
                 if not whole or not known.keys() <= (parts := _parts(thing)).keys():

@@ -23,4 +23,6 @@ cdef class NetworkEdits:
     cpdef set_cost(self, arc, cost)
     cpdef flush(self)
     cdef int flows(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1
-    cdef int send_all(self, int what, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1
+    cdef int send_capacities(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1
+    cdef int send_costs(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1
+    cdef int send_all(self, int what, dict waiting, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1

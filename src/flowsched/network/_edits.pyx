@@ -183,9 +183,15 @@ cdef class NetworkEdits:
         """Read the flow on arcs in the last solution."""
         return (<Residual?> self._network._core).copy_flow(arcs, k, flow)
 
-    cdef int send_all(self, int what, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
-        """Send capacities or costs of arcs, after those that wait."""
-        cdef dict waiting = self._cost if what == SET_COST else self._capacity
+    cdef int send_capacities(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
+        """Send capacities of arcs, after those that wait."""
+        return self.send_all(SET_CAPACITY, self._capacity, arcs, values, k)
+
+    cdef int send_costs(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
+        """Send costs of arcs, after those that wait."""
+        return self.send_all(SET_COST, self._cost, arcs, values, k)
+
+    cdef int send_all(self, int what, dict waiting, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
         cdef Py_ssize_t n = len(waiting)
         cdef int64_t *at = self.wait(waiting, n + k)
         if k:
