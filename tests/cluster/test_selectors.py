@@ -154,6 +154,22 @@ def test_taints_keep_off_tasks_without_toleration(tolerations: Any, machines: se
         assert (f"taint {key}" in names) == (machine not in machines)
 
 
+@pytest.mark.parametrize(
+    ("tolerations", "starts"),
+    [
+        ((), False),
+        ([fs.Toleration("a", effect="NoSchedule")], False),
+        ([fs.Toleration("a", effect="NoExecute")], True),
+        ([fs.Toleration("a")], True),
+    ],
+)
+def test_a_taint_of_the_effect_no_execute_keeps_off_as_no_schedule_does(tolerations: Any, starts: bool) -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 1}, taints=[fs.Taint("a", effect="NoExecute")]))
+    sched.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1}, tolerations=tolerations)]))
+    assert bool(sched.schedule(0.0).placements) == starts
+
+
 def test_a_taint_may_come_and_go_and_running_tasks_go_on() -> None:
     sched = world()
     sched.apply(fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(3)]))
@@ -201,7 +217,7 @@ def test_soft_taints_cost() -> None:
         ([("a", "b")], r"taints\[0\]: key, value and effect expected"),
         ([fs.Taint("")], r"taints\[0\]: key and value must be text"),
         ([fs.Taint("a", 5)], r"taints\[0\]: key and value must be text"),  # type: ignore[arg-type]
-        ([fs.Taint("a", effect="NoExecute")], r"taints\[0\]: an effect of NoSchedule, PreferNoSchedule expected, got 'NoExecute'"),
+        ([fs.Taint("a", effect="Never")], r"taints\[0\]: an effect of NoSchedule, PreferNoSchedule, NoExecute expected, got 'Never'"),
         ([fs.Taint("a"), fs.Taint("a", "b")], r"taints\[1\]: another taint has the key 'a'"),
     ],
 )  # fmt: skip
@@ -220,7 +236,7 @@ def test_bad_taints_are_refused_by_name(taints: Any, words: str) -> None:
     [
         (5, " must be a sequence"), ([5], "key, value and effect expected"),
         ([fs.Toleration(value="a")], "a value without a key"), ([fs.Toleration(5)], "must be text or None"),  # type: ignore[arg-type]
-        ([fs.Toleration("a", effect="Never")], "an effect of NoSchedule, PreferNoSchedule or None expected"),
+        ([fs.Toleration("a", effect="Never")], "an effect of NoSchedule, PreferNoSchedule, NoExecute or None expected"),
     ],
 )  # fmt: skip
 def test_bad_tolerations_are_refused_by_name(tolerations: Any, words: str) -> None:

@@ -47,8 +47,11 @@ __all__ = [
 Requirement = tuple[Any, ...]
 Wanted = Sequence[Any]
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule")
-"""Effects: the taint excludes tasks without toleration, or makes the machine more expensive for them (see `TaintCost`)."""
+HARD = ("NoSchedule", "NoExecute")
+"""Effects of taints that exclude tasks without toleration."""
+
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+"""All effects; `PreferNoSchedule` makes the machine more expensive for tasks without toleration (see `TaintCost`)."""
 
 
 def In(*values: str) -> tuple[Requirement, ...]:
@@ -201,9 +204,9 @@ def Taint(key: str, value: str = "", effect: str = "NoSchedule") -> Requirement:
     Parameters
     ----------
     key, value : str
-    effect : "NoSchedule" or "PreferNoSchedule"
+    effect : "NoSchedule", "NoExecute" or "PreferNoSchedule"
         Tasks without toleration never start there, or prefer other machines by the weight of `TaintCost`.  Running tasks
-        go on.
+        go on; in Kubernetes, its own controller evicts them from a machine with a taint of the effect NoExecute.
     """
     return key, value, effect
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flowsched.cluster._room import SuitabilityColumns
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine
-from flowsched.cluster.selectors import Requirement, Wanted, keeps_off, meets
+from flowsched.cluster.selectors import HARD, Requirement, Wanted, keeps_off, meets
 
 __all__ = ["ShapeKey", "Shapes", "Suitability", "unsuited"]
 
@@ -31,7 +31,7 @@ def unsuited(shape: ShapeKey, constraints: Mapping[str, Wanted], tolerations: Se
         if not meets(have.get(label), wanted):
             yield f"constraint {label}"
     for taint in taints:
-        if taint[2] == "NoSchedule" and keeps_off(taint, tolerations):
+        if taint[2] in HARD and keeps_off(taint, tolerations):
             yield f"taint {taint[0]}"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flowsched.cluster.model import MICRO, Machine, Resources, Task
-from flowsched.cluster.selectors import keeps_off, meets
+from flowsched.cluster.selectors import HARD, keeps_off, meets
 from flowsched.exceptions import FlowschedError
 
 
@@ -172,7 +172,7 @@ class AuditInventory:
                     f"but task {task!r} there allows only {', '.join(map(str, allowed)) or 'nothing'}"
                 )
         for taint in state.machine.taints:
-            if taint[2] == "NoSchedule" and keeps_off(taint, wanted.tolerations):
+            if taint[2] in HARD and keeps_off(taint, wanted.tolerations):
                 raise AuditError(f"at {now:g} s: task {task!r} does not tolerate {taint!r} of machine {machine!r}")
         self._check_devices(state, task, devices, now)
         self._put(state, task, tuple(devices))
