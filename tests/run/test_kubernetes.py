@@ -106,7 +106,8 @@ def test_a_node_has_what_pods_of_others_leave(cluster: tuple[Kube, Any]) -> None
         await until(lambda: len(machines) == 2)
         assert free["n1"].capacity == {"cpu": 2.5, "mem": 4096} and free["n1"].slots == 18
         assert free["n2"].capacity == {"cpu": 3.9, "mem": 4096} and free["n2"].slots == 20
-        assert free["n2"].taints == (("gpu", "yes", "NoSchedule"),) and free["n1"].labels == {"zone": "z-n1"}
+        assert free["n2"].taints == (("gpu", "yes", "NoSchedule"), ("node.kubernetes.io/x", "", "NoSchedule"))
+        assert free["n1"].labels == {"zone": "z-n1"}
         state.delete("/api/v1/namespaces/system/pods/a")
         state.remove("/api/v1/namespaces/system/pods/a")
         await until(lambda: machines["n1"].machine.capacity["cpu"] == 3)

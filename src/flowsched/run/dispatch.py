@@ -357,7 +357,8 @@ class Dispatcher:
         self.dirty = False
         self.scheduler.apply(*self.ahead.updates())
         round = self.scheduler.schedule(now, time_limit)
-        done = self.scheduler.commit(round)
+        permitted = getattr(self.executor, "permitted", None)
+        done = self.scheduler.commit(round, None if permitted is None else permitted(round))
         self.stats["rounds"] += 1
         for ended in done.ended:
             self.runs.displace(self.runs.of[ended.task])
@@ -383,6 +384,9 @@ class Dispatcher:
         self.ahead.look(now, len(round.waiting))
         self.dirty = self.dirty or self.ahead.next is not None
         self._again_at = max(round.again_at, now + QUIET)
+        decided = getattr(self.executor, "decided", None)
+        if decided is not None:
+            decided(round)
         return round
 
     def overdue(self, now: float) -> None:

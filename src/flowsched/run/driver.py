@@ -226,6 +226,11 @@ class Driver:
         return self._dispatch.running()
 
     @property
+    def closing(self) -> bool:
+        """True once `close` was called: the runs are being stopped."""
+        return self._closing
+
+    @property
     def stats(self) -> dict[str, int]:
         """Counts: rounds, and runs that were started, have ended, failed, were lost or stopped; answers that were stale."""
         return dict(self._dispatch.stats)

@@ -12,7 +12,7 @@ Rules of every executor:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded, MachineUpdated
 from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError
+from flowsched.rounds.values import Round
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,16 @@ class Holding(Executor, Protocol):
 
         So it is for a machine all of whose runs are held so.
         """
+
+
+class Deciding(Executor, Protocol):
+    """An executor whose system has rules of its own on the decisions."""
+
+    def permitted(self, round: Round) -> Collection[Hashable] | None:
+        """Return the tasks that a round may start, with those that make room for them; None for all."""
+
+    def decided(self, round: Round) -> None:
+        """Take note of a round that was carried out, as far as it was permitted."""
 
 
 class TaskCancelledError(FlowschedError):

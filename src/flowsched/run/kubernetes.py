@@ -14,50 +14,38 @@ import json
 import logging
 import os
 import threading
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from flowsched.boundary import private
-from flowsched.boundary.validate import number, quoted
-from flowsched.cluster.events import JobSubmitted, MachineAdded
-from flowsched.cluster.model import Task
-from flowsched.exceptions import FlowschedError, InputError
+from flowsched.boundary.validate import number
+from flowsched.cluster.events import MachineAdded
+from flowsched.exceptions import InputError
+from flowsched.rounds.values import Round
 from flowsched.run.adapter import Adapter, Held, record, recorded
 from flowsched.run.command import Command, command_of, outcome, script
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Broken, Ended, Failed, Run, Stopped, Told
+from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
+from flowsched.run.podfeed import DRIVER, OPTIONAL, SCHEDULER, Feed, Reports
+from flowsched.run.pods import ODD, as_machine, is_over, is_ready
+
+__all__ = ["KubernetesError", "KubernetesExecutor"]
 
 LOGGER = logging.getLogger("flowsched")
 
-
-_ODD = (ArithmeticError, AttributeError, FlowschedError, LookupError, TypeError, ValueError)
-"""Errors of reading an object that does not look as the API describes it."""
-
-Changes = dict[str, dict[str, Any] | None]
-
-T = TypeVar("T")
-SCHEDULER = "flowsched"
-
-DRIVER, RECORD = "flowsched/driver", "flowsched/run"
-"""The label with the name of the driver that has made a pod, and the annotation with the record of its run."""
+RECORD = "flowsched/run"
+"""The annotation with the record of a run, on its pod."""
 
 _WHY = """>/dev/termination-log printf '%s' "$2" """
 """Keeps the reason why a command cannot begin, for `verdict`."""
 
 _LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
 """Prefixes of the reasons for which the node's kubelet, not the pod itself, ended it."""
-
-_NAMES = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gpu", "pods": "pods"}
-
-_UNITS = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
-_UNITS |= {f"{unit}i": 2.0 ** (10 * (i + 1)) for i, unit in enumerate("KMGTP")}
 
 
 def _odd(path: str, error: Exception) -> KubernetesError:
@@ -66,9 +54,10 @@ def _odd(path: str, error: Exception) -> KubernetesError:
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Pod(Held):
-    """A run, and the path of its pod."""
+    """A run, and the path and the identity of its pod; the latter is empty until it is known."""
 
     path: str
+    uid: str = ""
 
 
 class KubernetesExecutor(Adapter[_Pod]):
@@ -112,6 +101,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._odd_nodes: dict[str, str] = {}  # the errors in their descriptions
         self._feed: Feed | None = None
+        self._reports: Reports | None = None
         self._closed = False
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
@@ -126,30 +116,36 @@ class KubernetesExecutor(Adapter[_Pod]):
             about = pod["metadata"]
             if (about.get("labels") or {}).get(DRIVER) != self._name:
                 continue
+            uid = about.get("uid", "")
             if "nodeName" not in pod["spec"]:
-                self.later(self._delete(path))
+                self.later(self._delete(path, uid))
                 continue
             try:
                 run, _ = recorded((about.get("annotations") or {}).get(RECORD, ""))
             except InputError as error:
                 LOGGER.warning("pod %s: %s; it is deleted", path, error)
-                self.later(self._delete(path))
+                self.later(self._delete(path, uid))
                 continue
-            self.held[run.number] = self._by_path[path] = _Pod(run, path=path)
+            self.held[run.number] = self._by_path[path] = _Pod(run, path=path, uid=uid)
         runs = [pod.run for pod in self.held.values()]
         self._settle()
         for path, known in self._by_path.items():
             self._see(known, self._seen["pods"][path])
-        soon: Any = self._loop.call_soon_threadsafe  # a watch has a thread of its own
         for kind, version in versions.items():
-            hear = partial(soon, self._heard, kind)
-            threading.Thread(target=self._api.watch, args=(kind, version, hear), daemon=True).start()
+            self._watch(kind, version)
         return runs
+
+    def _watch(self, kind: str, version: str = "") -> None:
+        """Watch objects from a version on; without one, list them first."""
+        soon: Any = self._loop.call_soon_threadsafe  # a watch has a thread of its own
+        hear = partial(soon, self._heard, kind)
+        threading.Thread(target=self._api.watch, args=(kind, version, hear), daemon=True).start()
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         if isinstance(run.payload, str) and run.payload.startswith("/api/"):
-            pod, body = _Pod(run, path=run.payload), None
+            waits = self._seen["pods"].get(run.payload, {"metadata": {}})
+            pod, body = _Pod(run, path=run.payload, uid=waits["metadata"].get("uid", "")), None
         else:
             name = f"{self._name}-{self._life}-{run.number}"
             pod, body = _Pod(run, path=f"{self._space}/{name}"), made(run, name, self._name, self._image)
@@ -157,17 +153,24 @@ class KubernetesExecutor(Adapter[_Pod]):
         self.later(self._begin(pod, body))
 
     def halt(self, held: _Pod) -> None:
-        """See `Adapter.halt`."""
-        self.later(self._delete(held.path))
+        """See `Adapter.halt`; pods that were made by others outlive the driver."""
+        if self._feed is not None and self._feed.ending and not self._made(held):
+            self.finish(held, Stopped(held.run.number))
+        else:
+            self.later(self._delete(held.path, held.uid))
+
+    def _made(self, pod: _Pod) -> bool:
+        return pod.path.startswith(f"{self._space}/{self._name}-")
 
     def release(self, run: Run) -> None:
         """See `Executor.release`; a pod that was made here is deleted."""
         pod = self.held.pop(run.number, None)
         if pod is not None:
             pod.stopped = True
-            del self._by_path[pod.path]
-            if pod.path.startswith(f"{self._space}/{self._name}-"):
-                self.later(self._delete(pod.path))
+            if self._by_path.get(pod.path) is pod:
+                del self._by_path[pod.path]
+            if self._made(pod):
+                self.later(self._delete(pod.path, pod.uid))
 
     async def close(self) -> None:
         """See `Executor.close`."""
@@ -181,21 +184,48 @@ class KubernetesExecutor(Adapter[_Pod]):
     def feed(self, driver: Driver) -> None:
         """Submit to `driver` each pod of the scheduler ``flowsched`` that waits, and that no driver has made.
 
-        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  Its demand follows from
-        its containers' requests.  Its node selector and tolerations count; other rules on nodes do not.  A higher priority
-        goes first, as in Kubernetes.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs
-        no journal: the pods that are bound already are left to the cluster when a driver begins.
+        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  All fields that constrain
+        its place count; a pod with one that is not understood waits, with the reason ``UNSUPPORTED`` and the field in its
+        condition and in an event.  A higher priority goes first, and may displace pods of a lower one within disruption
+        budgets.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs no journal: the pods
+        that are bound already are left to the cluster when a driver begins, and when it ends.
         """
-        self._feed = Feed(driver, self._resources)
-        for path, pod in list(self._seen["pods"].items()):
-            self._feed.see(path, pod)
+        self._reports = Reports(self._api, self.later)
+        self._feed = Feed(driver, self._resources, self._reports, self._settle)
+        for kind in ("nodes", "pods"):
+            for path, one in list(self._seen[kind].items()):
+                self._feed_one(kind, path, one)
+        for kind in OPTIONAL:
+            self._watch(kind)
+
+    def _feed_one(self, kind: str, path: str, one: dict[str, Any] | None) -> None:
+        if self._feed is not None:
+            try:
+                if kind == "pods":
+                    self._feed.see(path, one)
+                elif kind == "nodes":
+                    self._feed.see_node(path, one)
+                else:
+                    self._feed.see_object(kind, path, one)
+            except ODD as error:
+                LOGGER.warning("%s", _odd(path, error))
+
+    def permitted(self, round: Round) -> Collection[Hashable] | None:
+        """See `flowsched.run.executor.Deciding`."""
+        return None if self._feed is None else self._feed.permitted(round)
+
+    def decided(self, round: Round) -> None:
+        """See `flowsched.run.executor.Deciding`."""
+        if self._feed is not None:
+            self._feed.decided(round)
 
     def whole(self, machine: MachineAdded) -> MachineAdded:
         """See `flowsched.run.executor.Partial`."""
         node = self._seen["nodes"].get(str(machine.id))
         try:
-            return machine if node is None else as_machine(node, (), self._resources)
-        except _ODD:
+            wanted = {} if self._feed is None else self._feed.wanted
+            return machine if node is None else as_machine(node, (), self._resources, wanted)
+        except ODD:
             return machine
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -207,31 +237,42 @@ class KubernetesExecutor(Adapter[_Pod]):
             if body is not None:
                 with allowed(409):  # by an attempt whose answer was lost
                     await self._api.ask("POST", self._space, body)
+            elif self._reports is not None:
+                await self._reports.settled(pod.path)
             if pod.stopped:
-                await self._delete(pod.path)
+                await self._delete(pod.path, pod.uid)
                 return
             try:
-                await self._api.ask("POST", f"{pod.path}/binding", binding(pod.path, run))
+                await self._api.ask("POST", f"{pod.path}/binding", binding(pod.path, pod.uid, run))
+                if self._feed is not None:
+                    self._feed.bound(pod.path, str(run.machine))
             except KubernetesError as error:
                 if error.status != 409 or (await self._api.ask("GET", pod.path))["spec"].get("nodeName") != run.machine:
                     raise
         except KubernetesError as error:
             self.finish(pod, Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
 
-    async def _delete(self, path: str) -> None:
-        """Delete a pod; one that is not there is over."""
-        with allowed(404):
-            await self._api.ask("DELETE", path)
+    async def _delete(self, path: str, uid: str) -> None:
+        """Delete a pod; one that is not there, or another one by now, is over."""
+        why = "" if self._feed is None else self._feed.victim(path)
+        if why and self._reports is not None and path in self._seen["pods"]:
+            await self._reports.displaced(path, self._seen["pods"][path], why)
+        with allowed(404), allowed(409):
+            await self._api.ask("DELETE", path, {"preconditions": {"uid": uid}} if uid else None)
             return
-        self._gone(path)
+        self._gone(path, uid)
 
     # -- states -------------------------------------------------------------------------------------------------
 
     def _heard(self, kind: str, changes: Changes, whole: bool) -> None:
         """Take note of objects that have changed, or of all that there are."""
-        if not self._closed:
-            for path in [*(self._seen[kind].keys() - changes.keys() if whole else ()), *changes]:
-                self._changed(kind, path, changes.get(path))
+        if self._closed:
+            return
+        seen = self._seen.setdefault(kind, {})
+        if whole and self._feed is not None and kind in OPTIONAL:
+            self._feed.begin(kind)
+        for path in [*(seen.keys() - changes.keys() if whole else ()), *changes]:
+            self._changed(kind, path, changes.get(path))
 
     def _changed(self, kind: str, path: str, one: dict[str, Any] | None) -> None:
         if one is None:
@@ -240,23 +281,22 @@ class KubernetesExecutor(Adapter[_Pod]):
             self._seen[kind][path] = one
         if kind == "pods":
             pod = self._by_path.get(path)
-            if one is None:
+            if one is None or (pod is not None and pod.uid and one["metadata"].get("uid") != pod.uid):
                 self._gone(path)
             elif pod is not None:
                 try:
+                    pod.uid = one["metadata"].get("uid", "")
                     self._see(pod, one)
-                except _ODD as error:
+                except ODD as error:
                     self.finish(pod, Failed(pod.run.number, _odd(path, error)))
-            if self._feed is not None:
-                try:
-                    self._feed.see(path, one)
-                except _ODD as error:
-                    LOGGER.warning("%s", _odd(path, error))
-        self._soon("settle", 0.02)
+        self._feed_one(kind, path, one)
+        if kind not in OPTIONAL:
+            self._soon("settle", 0.02)
 
-    def _gone(self, path: str) -> None:
+    def _gone(self, path: str, uid: str = "") -> None:
+        """Take note of a pod that is not there any more, or of the one with that identity."""
         pod = self._by_path.get(path)
-        if pod is not None:
+        if pod is not None and (not uid or pod.uid == uid):
             self.finish(pod, Stopped(pod.run.number))
 
     def _see(self, pod: _Pod, one: Mapping[str, Any]) -> None:
@@ -296,9 +336,10 @@ class KubernetesExecutor(Adapter[_Pod]):
         nodes = {node["metadata"]["name"]: node for node in self._seen["nodes"].values()}
         for name in self._since.keys() - nodes.keys():
             del self._since[name]
+        wanted = {} if self._feed is None else self._feed.wanted
         there, drained, known = list[str](), set[Hashable](), self.machines.keys() | self.used()
         for name, node in nodes.items():
-            if _ready(node):
+            if is_ready(node):
                 self._since.pop(name, None)
                 there.append(name)
                 if (node.get("spec") or {}).get("unschedulable"):
@@ -311,8 +352,8 @@ class KubernetesExecutor(Adapter[_Pod]):
                     self._soon((name,), left)
         for name in there:
             try:
-                shown[name] = as_machine(nodes[name], others.get(name, ()), self._resources)
-            except _ODD as error:  # the other nodes go on
+                shown[name] = as_machine(nodes[name], others.get(name, ()), self._resources, wanted)
+            except ODD as error:  # the other nodes go on
                 text = str(_odd(f"node {name}", error))
                 if self._odd_nodes.get(name) != text:
                     self._odd_nodes[name] = text
@@ -338,239 +379,7 @@ class KubernetesExecutor(Adapter[_Pod]):
             self._timers[why] = self._loop.call_later(seconds, act)
 
 
-class KubernetesError(FlowschedError):
-    """The API server refused a request, or a pod failed without an exit status.
-
-    Attributes
-    ----------
-    status : int
-        Of the HTTP answer, or 0.
-    """
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message, status)
-        self.status = status
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-# -- the API server: only credentials, settings and connections of the official client are used, so any version will do ---
-
-
-class Api:
-    """Requests to an API server, through a client of the official package; all but `call` and `ask` block.
-
-    By default the client is that of the current context, or of the pod in which this runs.
-    """
-
-    def __init__(self, client: Any = None) -> None:
-        if client is None:
-            from kubernetes import client as package
-            from kubernetes import config
-
-            load: Any = config.load_config  # without annotations
-            try:
-                load()
-            except config.ConfigException as error:
-                raise KubernetesError(f"Kubernetes: {error}") from None
-            client = package.ApiClient()
-        self._client = client
-        self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
-        self._closed = threading.Event()
-        self._watches: dict[str, Any] = {}
-
-    def close(self) -> None:
-        """End the watches."""
-        self._closed.set()
-        for watch in list(self._watches.values()):
-            with suppress(Exception):
-                watch.shutdown()
-        self._threads.shutdown(wait=False)
-
-    async def call(self, request: Callable[..., T], *arguments: Any) -> T:
-        """Return the answer to a request, which is made in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, request, *arguments)
-
-    async def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer to a request as JSON has it; the request is repeated until there is one."""
-        while True:
-            answer = b""
-            try:
-                answer = await self.call(self.request, method, path, body)
-                return json.loads(answer)
-            except KubernetesError as error:
-                if error.status and error.status != 429 and error.status < 500:
-                    raise
-                LOGGER.info("%s", error)
-            except ValueError:  # cut off on the way
-                LOGGER.warning("%s %s: JSON expected, got %s", method, path, quoted(answer[:200]))
-            await asyncio.sleep(1.0)
-
-    def request(self, method: str, path: str, body: Any = None) -> bytes:
-        answer = self._open(method, path, body)
-        if answer.status >= 300:
-            text = answer.data.decode(errors="replace")
-            with suppress(ValueError):
-                text = json.loads(text)["message"]
-            raise KubernetesError(f"{method} {path}: {answer.status} {text[:500]}", answer.status)
-        return bytes(answer.data)
-
-    def _open(self, method: str, path: str, body: Any = None, stream: bool = False) -> Any:
-        """Send a request by the connections of the client, with its credentials."""
-        from urllib3.exceptions import HTTPError
-
-        settings = self._client.configuration
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        headers |= {auth["key"]: auth["value"] for auth in settings.auth_settings().values() if auth["in"] == "header"}
-        data = None if body is None else json.dumps(body)
-        try:
-            return self._client.rest_client.pool_manager.request(
-                method,
-                settings.host + path,
-                body=data,
-                headers=headers,
-                preload_content=not stream,
-                timeout=90.0 if stream else 10.0,
-                retries=False,
-            )
-        except HTTPError as error:
-            raise KubernetesError(f"{method} {path}: {error}") from None
-
-    def list(self, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
-        answer = json.loads(self.request("GET", f"/api/v1/{kind}"))
-        return {_path(kind, one): one for one in answer["items"]}, answer["metadata"]["resourceVersion"]
-
-    def watch(self, kind: str, version: str, tell: Callable[[Changes, bool], object]) -> None:
-        """Call `tell` with objects that have changed since a version, by path, None for one that is deleted.
-
-        Its other argument is True if these are all objects.  A RuntimeError of it ends the watch.
-        """
-        from urllib3.exceptions import HTTPError
-
-        said = ""
-        while not self._closed.is_set():
-            try:
-                if not version:
-                    objects, version = self.list(kind)
-                    tell(dict(objects), True)
-                query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=60"
-                with closing(self._open("GET", f"/api/v1/{kind}?{query}", stream=True)) as answer:
-                    self._watches[kind] = answer
-                    if answer.status != 200:
-                        raise KubernetesError(f"watch of {kind}: {answer.status}", answer.status)
-                    for event in _events(answer):
-                        if event["type"] == "ERROR":
-                            raise KubernetesError(f"watch of {kind}: {event['object']}", event["object"]["code"])
-                        version = event["object"]["metadata"]["resourceVersion"]
-                        if event["type"] != "BOOKMARK":
-                            there = event["type"] != "DELETED"
-                            tell({_path(kind, event["object"]): event["object"] if there else None}, False)
-                    said = ""
-            except Exception as error:
-                if isinstance(error, RuntimeError) and "loop is closed" in str(error):
-                    return
-                if getattr(error, "status", 0) == 410:
-                    version = ""
-                elif not self._closed.is_set():
-                    if not isinstance(error, KubernetesError | HTTPError | OSError):
-                        version = ""  # an event that was not understood may have changed something
-                    text = f"{type(error).__name__}: {error}"
-                    LOGGER.log(logging.INFO if text == said else logging.WARNING, "watch of %s: %s", kind, text)
-                    said = text
-                    self._closed.wait(1.0)
-
-
-def _events(answer: Any) -> Iterator[dict[str, Any]]:
-    rest = b""
-    for chunk in answer.stream(65536):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from map(json.loads, lines)
-
-
-def _path(kind: str, one: Mapping[str, Any]) -> str:
-    about = one["metadata"]
-    return f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}" if kind == "pods" else str(about["name"])
-
-
-@contextmanager
-def allowed(status: int) -> Iterator[None]:
-    """Ignore an error of that status."""
-    try:
-        yield
-    except KubernetesError as error:
-        if error.status != status:
-            raise
-
-
-# -- nodes and pods, as in JSON, as machines and tasks ------------------------------------------------------------------
-
-
-def _amounts(given: Mapping[str, str]) -> Counter[str]:
-    """Return quantities by the names of resources here; memory in MiB."""
-    amounts = Counter[str]()
-    for key, text in given.items():
-        if key in _NAMES:
-            number = str(text).rstrip("KMGTPkim")
-            amount = float(number) * _UNITS.get(str(text)[len(number) :], 1.0)
-            amounts[_NAMES[key]] = amount / 2**20 if key == "memory" else amount  # type: ignore[assignment]
-    return amounts
-
-
-def _requests(pod: Mapping[str, Any]) -> Counter[str]:
-    """Return the requests of a pod: the sum over its containers, or those of an initial one where they are larger."""
-    spec, total = pod["spec"], Counter[str]()
-    for container in spec.get("containers", ()):
-        total.update(_amounts(container.get("resources", {}).get("requests", {})))
-    for container in spec.get("initContainers") or ():
-        total |= _amounts(container.get("resources", {}).get("requests", {}))
-    total.update(_amounts(spec.get("overhead") or {}))
-    return total
-
-
-def is_over(pod: Mapping[str, Any]) -> bool:
-    """Return True if a pod has ended, well or not."""
-    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-
-
-def _ready(node: Mapping[str, Any]) -> bool:
-    """Return True if a node's kubelet says that it is ready."""
-    try:
-        conditions = node.get("status", {}).get("conditions", ())
-        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
-    except _ODD:
-        return False
-
-
-def as_machine(node: Mapping[str, Any], others: Iterable[Mapping[str, Any]], resources: Sequence[str]) -> MachineAdded:
-    """Return a node as a machine, less the requests of other schedulers' pods on it."""
-    there, has = list(others), _amounts(node["status"]["allocatable"])
-    slots = int(has.pop("pods", 0)) - len(there) if "pods" in has else None
-    for pod in there:
-        has.subtract(_requests(pod))
-    capacity = {name: max(has[name], 0) for name in resources if name in has}
-    # Kubernetes' own taints repeat the node's conditions, which are read elsewhere.
-    taints = [
-        (taint["key"], taint.get("value", ""), taint["effect"])
-        for taint in node["spec"].get("taints") or ()
-        if not taint["key"].startswith("node.kubernetes.io/")
-    ]
-    about = node["metadata"]
-    labels = about.get("labels") or {}
-    return MachineAdded(
-        about["name"], capacity, labels=labels, slots=None if slots is None else max(slots, 0), taints=tuple(taints)
-    )
-
-
-def task(id: str, pod: Mapping[str, Any], resources: Sequence[str]) -> Task:
-    """Return the task that a waiting pod is; of its affinities, its node selector only."""
-    spec, asks = pod["spec"], _requests(pod)
-    tolerations = []
-    for one in spec.get("tolerations") or ():
-        value = None if one.get("operator") == "Exists" else one.get("value", "")
-        tolerations.append((one.get("key"), value, one.get("effect")))
-    selector = {key: (value,) for key, value in (spec.get("nodeSelector") or {}).items()}
-    return Task(id, {name: asks[name] for name in resources if asks[name]}, selector, tolerations=tolerations)
+# -- pods of runs --------------------------------------------------------------------------------------------------
 
 
 def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
@@ -593,10 +402,11 @@ def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod"} | pod
 
 
-def binding(path: str, run: Run) -> dict[str, Any]:
-    """Return the object that binds the pod of a run to its node."""
+def binding(path: str, uid: str, run: Run) -> dict[str, Any]:
+    """Return the object that binds the pod of a run to its node; another pod of its name is not bound."""
     target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
-    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": path.rpartition("/")[2]}, "target": target}
+    about = {"name": path.rpartition("/")[2]} | ({"uid": uid} if uid else {})
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target}
 
 
 def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
@@ -611,34 +421,3 @@ def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
         return outcome(run, bad[0][0], False, reason=" ".join(bad[0][1].split()))
     error = KubernetesError(f"task {run.task!r}: its pod failed: {reason} {status.get('message') or ''}")
     return Failed(run.number, error, lost=reason.startswith(_LOST))
-
-
-class Feed:
-    """Submits the pods that wait for flowsched, and cancels those that are deleted."""
-
-    def __init__(self, driver: Driver, resources: Sequence[str]) -> None:
-        self._driver, self._resources = driver, resources
-        self._fed: set[str] = set()
-
-    def see(self, path: str, pod: Mapping[str, Any] | None) -> None:
-        """Take note of a pod, None for one that is deleted."""
-        if pod is None:
-            if path in self._fed:
-                self._fed.remove(path)
-                self._driver.cancel(path)
-        elif path not in self._fed and _waits(pod):
-            self._fed.add(path)
-            try:
-                priority = -(pod["spec"].get("priority") or 0)
-                self._driver.submit(
-                    JobSubmitted(path, [task(path, pod, self._resources)], priority=priority), {path: path}
-                )
-            except FlowschedError as error:
-                LOGGER.warning("pod %s: %s", path, error)
-
-
-def _waits(pod: Mapping[str, Any]) -> bool:
-    """Return True if a pod waits for flowsched to bind it, and no driver has made it."""
-    spec, about = pod["spec"], pod["metadata"]
-    mine = spec.get("schedulerName") == SCHEDULER and DRIVER not in (about.get("labels") or {})
-    return mine and "nodeName" not in spec and "deletionTimestamp" not in about and not is_over(pod)

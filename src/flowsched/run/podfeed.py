@@ -1,0 +1,539 @@
+"""The pods that wait for flowsched, as tasks of a driver, and the reports on them to Kubernetes.
+
+A pod without rules on other pods (see `flowsched.run.podrules`) is submitted at once.  The rules of others are computed for
+the pods that are there, and hold until a pod that concerns them is placed.  So of the pods that concern each other at most
+one at a time is among the driver's tasks without a place.  If a round does not place it, it is withdrawn and the next one
+gets its turn: the one of highest priority, and of equals the oldest.  Each has one turn after a change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from flowsched.cluster.events import JobSubmitted
+from flowsched.cluster.selectors import meets
+from flowsched.exceptions import FlowschedError
+from flowsched.rounds.values import Migrate, Reason, Round
+from flowsched.run.driver import Driver
+from flowsched.run.kubeapi import Api, KubernetesError, allowed
+from flowsched.run.podrules import Present, Rules, WaitsError, terms_of
+from flowsched.run.pods import NAME, ODD, Ask, NodeTerm, Object, UnsupportedError, ask_of, facts, is_over, task
+
+LOGGER = logging.getLogger("flowsched")
+
+SCHEDULER = "flowsched"
+
+DRIVER = "flowsched/driver"
+"""The label with the name of the driver that has made a pod."""
+
+UNSUPPORTED = "UNSUPPORTED"
+"""Reason of a pod with a field that is not understood."""
+
+OPTIONAL = ("namespaces", "persistentvolumeclaims", "persistentvolumes", "csinodes", "poddisruptionbudgets")
+"""Kinds of objects without which pods wait that need them."""
+
+_SLICE = 0.02
+"""Seconds for which rules are computed at a time."""
+
+_AGAIN = 1.0
+"""Seconds until a pod is tried again after a refusal."""
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A pod that flowsched has to bind.
+
+    Parameters
+    ----------
+    path, uid : str
+    order : tuple
+        Priority and age.
+    pod : mapping
+    ask : Ask or None
+        None if it cannot be translated.
+    rules : Rules
+        Those with which it was submitted.
+    version : int
+        That of its last turn.
+    future : Future or None
+        Of its task; None while it is not submitted.
+    node : str or None
+        Its place, once a round has decided it.
+    until : dict of node to time
+        Nodes on which it may not displace other pods, for a while.
+    rest : float
+        Time before which it is not submitted.
+    refusals : int
+    said : str
+        The code of the last report.
+    """
+
+    path: str
+    uid: str
+    order: tuple[Any, ...]
+    pod: Object
+    ask: Ask | None = None
+    rules: Rules = field(default_factory=Rules)
+    version: int = -1
+    future: asyncio.Future[Any] | None = None
+    node: str | None = None
+    until: dict[str, float] = field(default_factory=dict)
+    rest: float = 0.0
+    refusals: int = 0
+    said: str = ""
+
+
+class Feed:
+    """Submits the pods that wait for flowsched, cancels those that are deleted, and reports on them.
+
+    Parameters
+    ----------
+    driver : Driver
+    resources : sequence of str
+    reports : Reports
+    refresh : callable
+        Called when `wanted` has grown, to describe the machines again.
+    """
+
+    def __init__(self, driver: Driver, resources: Sequence[str], reports: Reports, refresh: Callable[[], None]) -> None:
+        self._driver, self._resources, self._reports, self._refresh = driver, tuple(resources), reports, refresh
+        self._counted = frozenset(resources)
+        self._loop = asyncio.get_running_loop()
+        self._known: dict[str, _Waiting] = {}
+        self._queue: dict[str, _Waiting] = {}  # not submitted
+        self._open: dict[str, _Waiting] = {}  # submitted, without a place
+        self._ruled: dict[str, _Waiting] = {}  # those of them with rules
+        self._blockers: set[str] = set()
+        self._due: asyncio.Handle | None = None
+        self._victims: dict[str, str] = {}
+        self.present = Present()
+        self.wanted: dict[str, NodeTerm | None] = {}
+
+    @property
+    def ending(self) -> bool:
+        """True once the driver closes: the pods stay."""
+        return self._driver.closing
+
+    # -- changes of objects -------------------------------------------------------------------------------------
+
+    def see_node(self, name: str, node: Object | None) -> None:
+        """Take note of a node, None for one that is gone."""
+        self.present.set_node(name, node)
+        self._soon()
+
+    def begin(self, kind: str) -> None:
+        """Take note that a kind of objects can be read."""
+        self.present.objects.setdefault(kind, {})
+        self.present.version += 1
+        self._soon()
+
+    def see_object(self, kind: str, name: str, one: Object | None) -> None:
+        """Take note of an object of another kind."""
+        known = self.present.objects.setdefault(kind, {})
+        if one is None:
+            known.pop(name, None)
+        else:
+            known[name] = one
+        self.present.version += 1
+        self._soon()
+
+    def see(self, path: str, pod: Object | None) -> None:
+        """Take note of a pod, None for one that is deleted."""
+        known = self._known.get(path)
+        if known is not None and (pod is None or pod["metadata"].get("uid", "") != known.uid):
+            self._drop(known)
+            known = None
+        if pod is not None and _waits(pod):
+            self._see_waiting(path, pod, known)
+        else:
+            if known is not None and pod is not None and (known.future is None or "nodeName" not in pod["spec"]):
+                self._drop(known)  # another scheduler has bound it, or it has ended before it was bound
+            elif known is not None and pod is not None:
+                known.pod = pod
+            there = pod is not None and "nodeName" in pod["spec"] and not is_over(pod)
+            self.present.set_pod(path, facts(path, pod) if there and pod is not None else None)
+        self._soon()
+
+    def _see_waiting(self, path: str, pod: Object, known: _Waiting | None) -> None:
+        about = pod["metadata"]
+        if known is None:
+            self.present.set_pod(path, None)
+            order = -(pod["spec"].get("priority") or 0), about.get("creationTimestamp", ""), len(self._known), path
+            known = self._known[path] = self._queue[path] = _Waiting(path, about.get("uid", ""), order, pod)
+        elif pod["spec"] == known.pod["spec"] and about.get("labels") == known.pod["metadata"].get("labels"):
+            known.pod = pod
+            return
+        known.pod = pod
+        if known.node is None:
+            self._withdraw(known)
+            self._translate(known, pod)
+
+    def _translate(self, known: _Waiting, pod: Object) -> None:
+        known.version = -1
+        try:
+            known.ask = ask_of(known.path, pod)
+        except ODD as error:
+            known.ask = None
+            self._refuse(known, error)
+
+    def _drop(self, known: _Waiting) -> None:
+        """Forget a pod; its task, if any, is cancelled."""
+        self._withdraw(known)
+        del self._known[known.path]
+        self._queue.pop(known.path, None)
+        self.present.set_pod(known.path, None)
+
+    def _withdraw(self, known: _Waiting) -> None:
+        if known.future is not None:
+            known.future, known.node = None, None
+            self._driver.cancel(known.path)
+            self._open.pop(known.path, None)
+            self._ruled.pop(known.path, None)
+            self._queue[known.path] = known
+
+    # -- turns --------------------------------------------------------------------------------------------------
+
+    def _soon(self, seconds: float = 0.0) -> None:
+        if self._due is None or (isinstance(self._due, asyncio.TimerHandle) and not seconds):
+            if self._due is not None:
+                self._due.cancel()
+            self._due = self._loop.call_later(seconds, self._look) if seconds else self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """Submit the pods whose turn it is."""
+        self._due = None
+        if self._driver.closing:
+            return
+        now = self._loop.time()
+        end, later = now + _SLICE, float("inf")
+        for known in sorted(self._queue.values(), key=lambda one: one.order):
+            if known.ask is None:
+                continue
+            if known.rest > now:
+                later = min(later, known.rest)
+            elif known.version != self.present.version:
+                if self._loop.time() > end:
+                    later = now
+                    break
+                self._turn(known, known.ask, now)
+        if later <= now:
+            self._soon()
+        elif later < float("inf"):
+            self._soon(later - now)
+
+    def _turn(self, known: _Waiting, ask: Ask, now: float) -> None:
+        """Submit a pod, unless it concerns one that has no place yet, or no node meets its rules."""
+        known.until = {node: time for node, time in known.until.items() if time > now}
+        rules = Rules()
+        try:
+            if not self.present.plain(ask, self._counted):
+                rules = self.present.rules(ask, self._counted)
+            if known.until:
+                rules.add("disruption budgets", NAME, "NotIn", known.until)
+            blockers = [
+                path
+                for path, other in (self._open if _has_rules(ask, rules) else self._ruled).items()
+                if other.ask is not None and self.present.concern(ask, rules, other.ask, other.rules)
+            ]
+            if blockers:
+                self._blockers.update(blockers)
+                return
+            known.version, known.rules = self.present.version, rules
+            self._submit(known, ask, rules)
+        except ODD as error:
+            known.version = self.present.version
+            self._refuse(known, error)
+
+    def _submit(self, known: _Waiting, ask: Ask, rules: Rules) -> None:
+        wanted = ask.wanted | rules.wanted
+        if not wanted.keys() <= self.wanted.keys():
+            self.wanted |= wanted
+            self._refresh()
+        one = task(ask, self._resources, rules.require)
+        job = JobSubmitted(known.path, [one], priority=known.order[0])
+        try:
+            future = self._driver.submit(job, {known.path: known.path})[known.path]
+        except FlowschedError:
+            self._rest(known)
+            raise
+        known.future = future
+        future.add_done_callback(partial(self._done, known))
+        del self._queue[known.path]
+        self._open[known.path] = known
+        if _has_rules(ask, rules):
+            self._ruled[known.path] = known
+
+    def _done(self, known: _Waiting, future: asyncio.Future[Any]) -> None:
+        """Take note of the end of a pod's task."""
+        if known.future is not future:
+            return
+        known.future = known.node = None
+        self._open.pop(known.path, None)
+        self._ruled.pop(known.path, None)
+        if self._driver.closing:
+            return
+        if known.path in self._victims or not _waits(known.pod) or future.cancelled() or future.exception() is None:
+            self._known.pop(known.path, None)  # it has run
+            return
+        self.present.set_pod(known.path, None)
+        LOGGER.warning("pod %s: %s", known.path, future.exception())
+        self._queue[known.path] = known
+        self._rest(known)
+        self._soon()
+
+    def _rest(self, known: _Waiting) -> None:
+        known.refusals += 1
+        known.rest, known.version = self._loop.time() + min(_AGAIN * 2 ** (known.refusals - 1), 60.0), -1
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def permitted(self, round: Round) -> Collection[Hashable] | None:
+        """Return the tasks that a round may start, None for all.
+
+        A pod does not start if it has not the right to displace others, if it would displace pods of a disruption budget
+        that is used up, or if its rules have changed and exclude its node.
+        """
+        bad = set[Hashable]()
+        displaced: dict[str, list[str]] = {}
+        for victim, by in _displaced(round):
+            displaced.setdefault(by, []).append(victim)
+        gone: list[str] = []
+        for by, victims in displaced.items():
+            known = self._open.get(by)
+            if known is None or known.ask is None:
+                continue
+            budget = None if known.ask.never else self.present.protected([*gone, *victims])
+            if known.ask.never or budget is not None:
+                bad.add(by)
+                for victim in victims:
+                    known.until[str(self._node_of(victim))] = self._loop.time() + _AGAIN
+                LOGGER.info("pod %s displaces no pod of %s now: %s", by, victims, budget or "preemptionPolicy is Never")
+            else:
+                gone += victims
+        for path, node in round.placements.items():
+            known = self._open.get(str(path))
+            if known is None or known.ask is None or known.version == self.present.version:
+                continue
+            if not self._still(known, known.ask, str(node)):
+                bad.add(path)
+        return None if not bad else [path for path in round.placements if path not in bad]
+
+    def _node_of(self, path: str) -> Hashable:
+        cluster = self._driver.scheduler.cluster
+        return cluster.placement(path) if path in cluster.tasks else None
+
+    def _still(self, known: _Waiting, ask: Ask, node: str) -> bool:
+        """Return True if a node meets the rules of a pod as they are now."""
+        if self.present.plain(ask, self._counted):
+            return True
+        there = self.present.nodes.get(node)
+        if there is None:
+            return False
+        try:
+            rules = self.present.rules(ask, self._counted)
+        except ODD:
+            return False
+        return all(
+            meets(there.labels.get(label), each)
+            for label, each in rules.require.items()
+            if label not in rules.wanted or label == NAME
+        )
+
+    def decided(self, round: Round) -> None:
+        """Take note of a round that was carried out."""
+        cluster = self._driver.scheduler.cluster
+        for path in round.placements:
+            known = self._open.get(str(path))
+            node = None if known is None or str(path) not in cluster.tasks else cluster.placement(path)
+            if known is not None and known.ask is not None and node is not None:
+                del self._open[known.path]
+                self._ruled.pop(known.path, None)
+                known.node = str(node)
+                place = facts(known.path, known.pod)
+                place.node = known.node
+                self.present.set_pod(known.path, place)
+        for victim, by_path in _displaced(round):
+            by = self._known.get(by_path)
+            if by is not None and by.node is not None:
+                self._displace(victim, by)
+        for path, known in self._open.items():
+            reason = round.waiting.get(path)
+            if reason is not None and known.said != reason.code.value:
+                self._report(known, reason.code.value, f"{reason.code.value}: {_detail(reason)}")
+            if known.until or (reason is not None and (path in self._ruled or path in self._blockers)):
+                self._loop.call_soon(self._turn_over, known, reason is not None)
+        self._blockers.clear()
+        self._soon()
+
+    def _turn_over(self, known: _Waiting, waited: bool) -> None:
+        """Withdraw a pod that a round has not placed; one that was not permitted is tried elsewhere at once."""
+        if self._open.get(known.path) is known:
+            self._withdraw(known)
+            if known.until:
+                known.version = -1
+                known.rest = min(known.until.values()) if waited else 0.0
+            self._soon()
+
+    def _displace(self, victim: str, by: _Waiting) -> None:
+        """Report a victim of preemption, and that it does not run again: its owner makes another pod."""
+        self._victims[victim] = f"Preempted by pod {by.path} on node {by.node}"
+        self._reports.nominate(by.path, by.uid, str(by.node))
+        self._loop.call_soon(self._driver.cancel, victim)
+
+    def victim(self, path: str) -> str:
+        """Return the reason for which a pod is displaced, once; empty if it is not."""
+        return self._victims.pop(path, "")
+
+    # -- reports ------------------------------------------------------------------------------------------------
+
+    def _refuse(self, known: _Waiting, error: Exception) -> None:
+        if isinstance(error, WaitsError):
+            self._report(known, "FILTERED", f"FILTERED: {error}")
+            return
+        if not isinstance(error, UnsupportedError):
+            LOGGER.warning("pod %s is not understood: %s: %s", known.path, type(error).__name__, error)
+        self._report(known, f"{UNSUPPORTED} {error}", f"{UNSUPPORTED}: {error}", UNSUPPORTED)
+
+    def _report(self, known: _Waiting, code: str, text: str, reason: str = "Unschedulable") -> None:
+        """Report why a pod waits, once for each code."""
+        if known.said != code:
+            known.said = code
+            self._reports.waits(known.path, known.pod, reason, text)
+
+    def bound(self, path: str, node: str) -> None:
+        """Report a pod that was bound."""
+        known = self._known.get(path)
+        if known is not None:
+            self._reports.bound(path, known.pod, node)
+
+
+def _displaced(round: Round) -> Iterator[tuple[str, str]]:
+    """Yield the tasks that a round stops, each with the one for which it makes room."""
+    for victim, why in round.preemptions.items():
+        yield str(victim), str(why.by)
+    for delta in round.deltas if round.migrations else ():
+        if isinstance(delta, Migrate):
+            yield str(delta.task), str(delta.by)
+
+
+def _has_rules(ask: Ask, rules: Rules) -> bool:
+    """Return True if a pod has rules that may concern others."""
+    return bool(rules.require or rules.keys or any(terms_of(ask)))
+
+
+def _detail(reason: Reason) -> str:
+    """Return the numbers of machines by obstacle."""
+    count = Counter[str]()
+    for each in reason.detail.values():
+        count.update(each)
+    return ", ".join(f"{number} {what}" for what, number in sorted(count.items()))
+
+
+def _waits(pod: Object) -> bool:
+    """Return True if a pod waits for flowsched to bind it, and no driver has made it."""
+    spec, about = pod["spec"], pod["metadata"]
+    mine = spec.get("schedulerName") == SCHEDULER and DRIVER not in (about.get("labels") or {})
+    free = "nodeName" not in spec and not spec.get("schedulingGates")
+    return mine and free and "deletionTimestamp" not in about and not is_over(pod)
+
+
+class Reports:
+    """Conditions and events of pods, written one after the other in the background.
+
+    A report that the server refuses is logged.  Of the conditions of a pod that wait to be written the last one counts.
+    """
+
+    def __init__(self, api: Api, later: Callable[[Any], object]) -> None:
+        self._api, self._later = api, later
+        self._waiting: dict[tuple[str, str], tuple[str, str, Any]] = {}
+        self._sent: set[tuple[str, str]] = set()
+        self._writers = 0
+
+    def waits(self, path: str, pod: Object, reason: str, text: str) -> None:
+        """Report why a pod waits."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
+        self._condition(path, pod["metadata"].get("uid", ""), condition)
+        self.event(path, pod, "Warning", "FailedScheduling", text)
+
+    def bound(self, path: str, pod: Object, node: str) -> None:
+        """Report a pod that was bound."""
+        name = "/".join(path.split("/")[4::2])
+        self.event(path, pod, "Normal", "Scheduled", f"Successfully assigned {name} to {node}")
+
+    async def settled(self, path: str) -> None:
+        """Drop a condition of a pod that is not written yet, and wait for one that is being written."""
+        key = "PodScheduled", path
+        self._waiting.pop(key, None)
+        while key in self._sent:
+            await asyncio.sleep(0.005)
+
+    def nominate(self, path: str, uid: str, node: str) -> None:
+        """Report the node on which room is made for a pod."""
+        self._write("nominated", path, "PATCH", f"{path}/status", _about(uid) | {"status": {"nominatedNodeName": node}})
+
+    def _condition(self, path: str, uid: str, condition: dict[str, Any]) -> None:
+        condition["lastTransitionTime"] = _now()
+        self._write(
+            condition["type"], path, "PATCH", f"{path}/status", _about(uid) | {"status": {"conditions": [condition]}}
+        )
+
+    async def displaced(self, path: str, pod: Object, text: str) -> None:
+        """Report that a pod is about to be deleted."""
+        uid = pod["metadata"].get("uid", "")
+        about = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": text}
+        self.event(path, pod, "Normal", "Preempted", text)
+        body = _about(uid) | {"status": {"conditions": [about | {"lastTransitionTime": _now()}]}}
+        await self._send("PATCH", f"{path}/status", body)
+
+    def event(self, path: str, pod: Object, kind: str, reason: str, text: str) -> None:
+        """Create an event of a pod."""
+        about, now = pod["metadata"], _now()
+        regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": about["namespace"], "name": about["name"]}
+        body = {
+            "apiVersion": "v1", "kind": "Event", "type": kind, "reason": reason, "message": text[:1024], "count": 1,
+            "metadata": {"name": f"{about['name'][:200]}.{uuid4().hex[:16]}", "namespace": about["namespace"]},
+            "involvedObject": regarding | {"uid": about.get("uid", "")}, "firstTimestamp": now, "lastTimestamp": now,
+            "source": {"component": SCHEDULER}, "reportingComponent": SCHEDULER, "reportingInstance": SCHEDULER,
+        }  # fmt: skip
+        self._write(reason, path, "POST", f"/api/v1/namespaces/{about['namespace']}/events", body)
+
+    def _write(self, what: str, path: str, method: str, target: str, body: Any) -> None:
+        self._waiting[what, path] = method, target, body
+        if self._writers < 2:
+            self._writers += 1
+            self._later(self._writer())
+
+    async def _writer(self) -> None:
+        try:
+            while self._waiting:
+                key = next(iter(self._waiting))
+                self._sent.add(key)
+                try:
+                    await self._send(*self._waiting.pop(key))
+                finally:
+                    self._sent.discard(key)
+        finally:
+            self._writers -= 1
+
+    async def _send(self, method: str, target: str, body: Any) -> None:
+        try:
+            with allowed(404), allowed(409):  # the pod is gone, or is another one
+                await self._api.ask(method, target, body)
+        except KubernetesError as error:
+            LOGGER.warning("%s", error)
+
+
+def _about(uid: str) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}} if uid else {}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -1,0 +1,605 @@
+"""Pods and nodes of Kubernetes, as JSON has them, as tasks and machines.
+
+Each field of a pod is in `FIELDS`: with a function that translates it, or with None where it does not constrain the
+placement.  A field, an operator or a kind of volume that is not known here raises `UnsupportedError`, which names it: such
+a pod waits.  Constraints between pods (see `flowsched.run.podrules`) and on volumes are only read here.
+
+Requirements on nodes that `Task.constraints` cannot express (alternatives, comparisons of numbers) become a label of their
+own: `as_machine` adds it to the machines of the nodes that meet them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from flowsched.boundary.validate import quoted
+from flowsched.cluster.events import MachineAdded
+from flowsched.cluster.model import LARGEST, Task
+from flowsched.exceptions import FlowschedError
+
+ODD = (ArithmeticError, AttributeError, FlowschedError, LookupError, TypeError, ValueError)
+"""Errors of reading an object that does not look as the API describes it."""
+
+NAME = "field:metadata.name"
+"""Label with the name of the node, where a task has a requirement on it; no label of a node has a colon."""
+
+Object = Mapping[str, Any]
+Requirements = dict[str, list[tuple[Any, ...]]]
+
+
+class UnsupportedError(FlowschedError):
+    """A field of a pod is not understood, so the pod waits.
+
+    Attributes
+    ----------
+    field : str
+        Its path in the pod.
+    """
+
+    def __init__(self, field: str, why: str = "") -> None:
+        super().__init__(field, why)
+        self.field, self.why = field, why
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.why}" if self.why else self.field
+
+
+# -- quantities -----------------------------------------------------------------------------------------------------
+
+_NAMES = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gpu"}
+"""Names here of resources; others keep their own."""
+
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([numkMGTPE]|[KMGTPE]i)?|[eE]([+-]?[0-9]+))")
+_UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3} | {unit: 10.0 ** (3 * i) for i, unit in enumerate("kMGTPE", 1)}
+_UNITS |= {f"{unit}i": 2.0 ** (10 * i) for i, unit in enumerate("KMGTPE", 1)}
+
+
+@lru_cache(4096)
+def quantity(text: str | float) -> float:
+    """Return a quantity, such as ``500m``, ``1.5Gi`` or ``12e3``."""
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
+        raise ValueError(f"a quantity expected, got {quoted(text)}")
+    number, unit, power = match.groups()
+    return float(f"{number}e{power}") if power else float(number) * _UNITS.get(unit, 1.0)
+
+
+def amounts(given: Mapping[str, Any]) -> Counter[str]:
+    """Return quantities by the names of resources here; memory, storage and huge pages in MiB."""
+    found = Counter[str]()
+    for key, text in given.items():
+        amount = quantity(text)
+        if key in ("memory", "ephemeral-storage") or key.startswith("hugepages-"):
+            amount /= 2**20
+        found[_NAMES.get(key, key)] = min(amount, LARGEST)  # type: ignore[assignment]
+    return found
+
+
+def requests(pod: Object) -> Counter[str]:
+    """Return the requests of a pod as kube-scheduler adds them up.
+
+    An initial container needs its own with those of the sidecars before it.  Requests of the whole pod replace the sums,
+    and the overhead comes on top.  Where a container is being resized, the larger amounts count.
+    """
+    spec, status = pod["spec"], pod.get("status") or {}
+    kinds = ("containerStatuses", "initContainerStatuses")
+    granted = {one.get("name"): one for kind in kinds for one in status.get(kind) or ()}
+
+    def of(container: Object) -> Counter[str]:
+        asked = amounts((container.get("resources") or {}).get("requests") or {})
+        now = granted.get(container.get("name"), {})
+        asked |= amounts(now.get("allocatedResources") or {})
+        return asked | amounts((now.get("resources") or {}).get("requests") or {})
+
+    total, sidecars, first = Counter[str](), Counter[str](), Counter[str]()
+    for container in spec.get("containers") or ():
+        total.update(of(container))
+    for container in spec.get("initContainers") or ():
+        own = of(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars.update(own)
+            first |= sidecars
+        else:
+            own.update(sidecars)
+            first |= own
+    total.update(sidecars)
+    total |= first
+    for name, amount in amounts((spec.get("resources") or {}).get("requests") or {}).items():
+        total[name] = amount
+    total.update(amounts(spec.get("overhead") or {}))
+    return total
+
+
+# -- selectors ------------------------------------------------------------------------------------------------------
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+def _above(value: str | None, bound: str) -> bool:
+    return value is not None and _INTEGER.fullmatch(value) is not None and int(value) > int(bound)
+
+
+def _below(value: str | None, bound: str) -> bool:
+    return value is not None and _INTEGER.fullmatch(value) is not None and int(value) < int(bound)
+
+
+_MEETS: dict[str, Callable[..., bool]] = {
+    "In": lambda value, *values: value in values,
+    "NotIn": lambda value, *values: value not in values,
+    "Exists": lambda value: value is not None,
+    "DoesNotExist": lambda value: value is None,
+    "Gt": _above,
+    "Lt": _below,
+}
+
+Expression = tuple[str, str, tuple[str, ...]]
+"""A label, an operator, and its values."""
+
+
+def _expression(where: str, one: Object, operators: Iterable[str]) -> Expression:
+    if one["operator"] not in operators:
+        raise UnsupportedError(f"{where}.operator", f"{one['operator']!r} is not known")
+    return one["key"], one["operator"], tuple(one.get("values") or ())
+
+
+def _meet(labels: Mapping[str, str], expressions: Iterable[Expression]) -> bool:
+    return all(_MEETS[operator](labels.get(key), *values) for key, operator, values in expressions)
+
+
+def selector(where: str, given: Object | None) -> tuple[Expression, ...] | None:
+    """Return a label selector as expressions, all of which have to be met; None for one that selects nothing."""
+    if given is None:
+        return None
+    _known(where, given, ("matchLabels", "matchExpressions"))
+    found: list[Expression] = [(key, "In", (value,)) for key, value in (given.get("matchLabels") or {}).items()]
+    for i, one in enumerate(given.get("matchExpressions") or ()):
+        found.append(_expression(f"{where}.matchExpressions[{i}]", one, ("In", "NotIn", "Exists", "DoesNotExist")))
+    return tuple(found)
+
+
+def selects(expressions: tuple[Expression, ...] | None, labels: Mapping[str, str]) -> bool:
+    """Return True if a selector selects an object with these labels."""
+    return expressions is not None and _meet(labels, expressions)
+
+
+def _known(where: str, given: Object, fields: Iterable[str]) -> None:
+    for name in given:
+        if name not in fields:
+            raise UnsupportedError(f"{where}.{name}")
+
+
+NodeTerm = tuple[tuple[Expression, ...], ...]
+"""Alternatives: the expressions of one of them have to be met by the labels and the name of a node."""
+
+
+def node_terms(where: str, terms: Sequence[Object]) -> NodeTerm:
+    """Return the terms of a node selector; an empty term selects no node."""
+    found = []
+    for i, term in enumerate(terms):
+        at = f"{where}[{i}]"
+        _known(at, term, ("matchExpressions", "matchFields"))
+        each = [
+            _expression(f"{at}.matchExpressions[{j}]", one, _MEETS)
+            for j, one in enumerate(term.get("matchExpressions") or ())
+        ]
+        for j, one in enumerate(term.get("matchFields") or ()):
+            if one["key"] != "metadata.name":
+                raise UnsupportedError(f"{at}.matchFields[{j}].key", f"{one['key']!r} is not known")
+            _, operator, values = _expression(f"{at}.matchFields[{j}]", one, ("In", "NotIn"))
+            each.append((NAME, operator, values))
+        if each:
+            found.append(tuple(each))
+    return tuple(found)
+
+
+def meets_terms(terms: NodeTerm, labels: Mapping[str, str]) -> bool:
+    """Return True if one of the terms is met by labels, which include `NAME`."""
+    return any(_meet(labels, term) for term in terms)
+
+
+# -- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def is_ready(node: Object) -> bool:
+    """Return True if a node's kubelet says that it is ready."""
+    try:
+        conditions = (node.get("status") or {}).get("conditions") or ()
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+    except ODD:
+        return False
+
+
+def node_labels(node: Object) -> dict[str, str]:
+    """Return the labels of a node, and its name as another one."""
+    about = node["metadata"]
+    return {**(about.get("labels") or {}), NAME: about["name"]}
+
+
+def node_taints(node: Object) -> tuple[tuple[str, str, str], ...]:
+    """Return the taints of a node."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return tuple((taint["key"], taint.get("value", ""), taint["effect"]) for taint in taints)
+
+
+def as_machine(
+    node: Object, others: Iterable[Object], resources: Sequence[str], wanted: Mapping[str, NodeTerm | None] = {}
+) -> MachineAdded:
+    """Return a node as a machine, less the requests of other schedulers' pods on it.
+
+    Parameters
+    ----------
+    node : mapping
+    others : iterable of mapping
+        Those pods.
+    resources : sequence of str
+    wanted : mapping of str to NodeTerm
+        Labels that the node has in addition if it meets the terms, and `NAME`, for which there are none.
+    """
+    there, has = list(others), amounts(node["status"]["allocatable"])
+    slots = int(has.pop("pods", 0)) - len(there) if "pods" in has else None
+    for pod in there:
+        has.subtract(requests(pod))
+    capacity = {name: max(has[name], 0) for name in resources if name in has}
+    about = node["metadata"]
+    labels = dict(about.get("labels") or {})
+    if wanted:
+        named = node_labels(node)
+        for label, terms in wanted.items():
+            if terms is None:
+                labels[label] = named[label]
+            elif meets_terms(terms, named):
+                labels[label] = ""
+    return MachineAdded(
+        about["name"],
+        capacity,
+        labels=labels,
+        slots=None if slots is None else max(slots, 0),
+        taints=node_taints(node),
+    )
+
+
+# -- pods -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerm:
+    """A rule on the pods in the domain of a node: the nodes with the same value of the label `key`.
+
+    Parameters
+    ----------
+    field : str
+        Its path in the pod.
+    key : str
+    select : tuple of Expression or None
+    spaces : frozenset of str
+        Namespaces of the selected pods.
+    space_select : tuple of Expression or None
+        Selects further namespaces.
+    """
+
+    field: str
+    key: str
+    select: tuple[Expression, ...] | None
+    spaces: frozenset[str]
+    space_select: tuple[Expression, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A limit of the difference between domains in their numbers of selected pods of the same namespace."""
+
+    term: PodTerm
+    skew: int
+    domains: int
+    affinity: bool
+    taints: bool
+
+
+@dataclass(eq=False, slots=True)
+class Facts:
+    """The parts of a pod that may constrain other pods.
+
+    Parameters
+    ----------
+    path, uid, space : str
+        Its name, identity and namespace.
+    labels : mapping
+    requests : Counter
+        See `requests`.
+    ports : frozenset of (protocol, address, port)
+        Ports of its node that it takes.
+    anti : tuple of PodTerm
+        Its required anti-affinity.
+    claims : tuple of (field, name)
+        Claims of volumes.
+    node : str or None
+    ending : bool
+        It is being deleted.
+    """
+
+    path: str
+    uid: str
+    space: str
+    labels: Mapping[str, str]
+    requests: Counter[str]
+    ports: frozenset[tuple[str, str, int]]
+    anti: tuple[PodTerm, ...]
+    claims: tuple[tuple[str, str], ...]
+    node: str | None
+    ending: bool
+
+
+def facts(path: str, pod: Object) -> Facts:
+    """Return the facts of a pod."""
+    about, spec = pod["metadata"], pod["spec"]
+    return Facts(
+        path,
+        about.get("uid", ""),
+        about["namespace"],
+        about.get("labels") or {},
+        requests(pod),
+        _ports(spec),
+        _pod_terms(pod, "podAntiAffinity"),
+        _claims(pod),
+        spec.get("nodeName"),
+        "deletionTimestamp" in about,
+    )
+
+
+def _ports(spec: Object) -> frozenset[tuple[str, str, int]]:
+    lasting = [one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"]
+    return frozenset(
+        (port.get("protocol") or "TCP", port.get("hostIP") or "0.0.0.0", port["hostPort"])
+        for container in [*(spec.get("containers") or ()), *lasting]
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    )
+
+
+_TERM = ("labelSelector", "topologyKey", "namespaces", "namespaceSelector", "matchLabelKeys", "mismatchLabelKeys")
+
+
+def _pod_terms(pod: Object, kind: str) -> tuple[PodTerm, ...]:
+    """Return the required terms of affinity or anti-affinity; preferred ones do not constrain."""
+    given = (pod["spec"].get("affinity") or {}).get(kind) or {}
+    where, found = f"spec.affinity.{kind}", []
+    _known(where, given, (_REQUIRED, _PREFERRED))
+    for i, term in enumerate(given.get(_REQUIRED) or ()):
+        at = f"{where}.{_REQUIRED}[{i}]"
+        _known(at, term, _TERM)
+        spaces, more = term.get("namespaces") or (), term.get("namespaceSelector")
+        if not spaces and more is None:
+            spaces = (pod["metadata"]["namespace"],)
+        select = _with_keys(pod, term, selector(f"{at}.labelSelector", term.get("labelSelector")))
+        space_select = selector(f"{at}.namespaceSelector", more)
+        found.append(PodTerm(at, term["topologyKey"], select, frozenset(spaces), space_select))
+    return tuple(found)
+
+
+def _with_keys(pod: Object, term: Object, select: tuple[Expression, ...] | None) -> tuple[Expression, ...] | None:
+    """Add the labels that have to be, or not to be, the same as the pod's own."""
+    labels = pod["metadata"].get("labels") or {}
+    if select is None:
+        return None
+    for name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        select += tuple((key, operator, (labels[key],)) for key in term.get(name) or () if key in labels)
+    return select
+
+
+def _claims(pod: Object) -> tuple[tuple[str, str], ...]:
+    found = []
+    for i, volume in enumerate(pod["spec"].get("volumes") or ()):
+        at = f"spec.volumes[{i}]"
+        if "persistentVolumeClaim" in volume:
+            found.append((f"{at}.persistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
+        elif "ephemeral" in volume:
+            found.append((f"{at}.ephemeral", f"{pod['metadata']['name']}-{volume['name']}"))
+    return tuple(found)
+
+
+@dataclass(eq=False, slots=True)
+class Ask:
+    """A pod's requirements.
+
+    Parameters
+    ----------
+    pod : mapping
+    facts : Facts
+    constraints : dict
+        Label -> requirements of `Task.constraints`.
+    wanted : dict
+        Terms by the labels that stand for them, see `as_machine`.
+    prefers : list of str
+        Such labels that are preferred.
+    tolerations : list
+    affinity : tuple of PodTerm
+    spread : list of Spread
+    never : bool
+        It displaces no other pod.
+    """
+
+    pod: Object
+    facts: Facts
+    constraints: Requirements = field(default_factory=dict)
+    wanted: dict[str, NodeTerm | None] = field(default_factory=dict)
+    prefers: list[str] = field(default_factory=list)
+    tolerations: list[tuple[str | None, str | None, str | None]] = field(default_factory=list)
+    affinity: tuple[PodTerm, ...] = ()
+    spread: list[Spread] = field(default_factory=list)
+    never: bool = False
+
+    def require(self, label: str, *requirement: Any) -> None:
+        """Add a requirement on a label."""
+        self.constraints.setdefault(label, []).append(requirement)
+        if label == NAME:
+            self.wanted[NAME] = None
+
+    def meet(self, terms: NodeTerm) -> None:
+        """Add the requirement that one of the terms is met."""
+        plain = ("In", "NotIn", "Exists", "DoesNotExist")
+        if len(terms) == 1 and all(operator in plain for _, operator, _ in terms[0]):
+            for key, operator, values in terms[0]:
+                self.require(key, operator, *values)
+        else:
+            self.require(self.label_of(terms), "Exists")
+
+    def label_of(self, terms: NodeTerm) -> str:
+        """Return the label that stands for the terms."""
+        label = f"term:{sha256(json.dumps(terms).encode()).hexdigest()[:16]}"
+        self.wanted[label] = terms
+        return label
+
+    def suits(self, labels: Mapping[str, str]) -> bool:
+        """Return True if a node with these labels meets the node selector and the node affinity."""
+        for label, requirements in self.constraints.items():
+            terms = self.wanted.get(label)
+            value = labels.get(label) if terms is None else ("" if meets_terms(terms, labels) else None)
+            if not all(_MEETS[operator](value, *values) for operator, *values in requirements):
+                return False
+        return True
+
+
+_REQUIRED, _PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+
+
+def _node_selector(ask: Ask, given: Object) -> None:
+    for key, value in given.items():
+        ask.require(key, "In", value)
+
+
+def _affinity(ask: Ask, given: Object) -> None:
+    _known("spec.affinity", given, ("nodeAffinity", "podAffinity", "podAntiAffinity"))
+    nodes = given.get("nodeAffinity") or {}
+    _known("spec.affinity.nodeAffinity", nodes, (_REQUIRED, _PREFERRED))
+    if nodes.get(_REQUIRED):
+        where = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
+        ask.meet(node_terms(where, nodes[_REQUIRED]["nodeSelectorTerms"]))
+    for i, one in enumerate(nodes.get(_PREFERRED) or ()):
+        terms = node_terms(f"spec.affinity.nodeAffinity.{_PREFERRED}[{i}].preference", [one["preference"]])
+        if terms:
+            ask.prefers.append(ask.label_of(terms))
+    ask.affinity = _pod_terms(ask.pod, "podAffinity")
+
+
+def _tolerations(ask: Ask, given: Sequence[Object]) -> None:
+    for i, one in enumerate(given):
+        operator = one.get("operator") or "Equal"
+        if operator not in ("Equal", "Exists"):
+            raise UnsupportedError(f"spec.tolerations[{i}].operator", f"{operator!r} is not known")
+        value = None if operator == "Exists" else one.get("value") or ""
+        ask.tolerations.append((one.get("key") or None, value, one.get("effect") or None))
+
+
+_SPREAD = (
+    "labelSelector", "matchLabelKeys", "maxSkew", "minDomains", "nodeAffinityPolicy", "nodeTaintsPolicy", "topologyKey",
+    "whenUnsatisfiable",
+)  # fmt: skip
+
+
+def _spread(ask: Ask, given: Sequence[Object]) -> None:
+    for i, one in enumerate(given):
+        at = f"spec.topologySpreadConstraints[{i}]"
+        _known(at, one, _SPREAD)
+        if one.get("whenUnsatisfiable", "DoNotSchedule") == "ScheduleAnyway":
+            continue
+        select = _with_keys(ask.pod, one, selector(f"{at}.labelSelector", one.get("labelSelector")))
+        term = PodTerm(at, one["topologyKey"], select, frozenset((ask.facts.space,)))
+        affinity, taints = one.get("nodeAffinityPolicy", "Honor"), one.get("nodeTaintsPolicy", "Ignore")
+        for name, policy in (("nodeAffinityPolicy", affinity), ("nodeTaintsPolicy", taints)):
+            if policy not in ("Honor", "Ignore"):
+                raise UnsupportedError(f"{at}.{name}", f"{policy!r} is not known")
+        ask.spread.append(
+            Spread(term, one["maxSkew"], one.get("minDomains") or 1, affinity == "Honor", taints == "Honor")
+        )
+
+
+_FREE_VOLUMES = frozenset(
+    "azureFile cephfs configMap csi downwardAPI emptyDir fc flexVolume flocker gitRepo glusterfs hostPath image nfs projected "
+    "secret".split()
+)
+"""Volumes that every node can have, as far as kube-scheduler knows."""
+
+
+def _volumes(_: Ask, given: Sequence[Object]) -> None:
+    for i, volume in enumerate(given):
+        for kind in volume.keys() - _FREE_VOLUMES - {"name", "persistentVolumeClaim", "ephemeral"}:
+            raise UnsupportedError(f"spec.volumes[{i}].{kind}")
+
+
+def _preemption(ask: Ask, given: str) -> None:
+    if given not in ("Never", "PreemptLowerPriority"):
+        raise UnsupportedError("spec.preemptionPolicy", f"{given!r} is not known")
+    ask.never = given == "Never"
+
+
+def _unsupported(name: str) -> Callable[[Ask, Any], None]:
+    def refuse(_: Ask, __: Any) -> None:
+        raise UnsupportedError(f"spec.{name}")
+
+    return refuse
+
+
+FIELDS: dict[str, Callable[[Ask, Any], None] | None] = {
+    "affinity": _affinity,
+    "nodeSelector": _node_selector,
+    "preemptionPolicy": _preemption,
+    "resourceClaims": _unsupported("resourceClaims"),
+    "schedulingGroup": _unsupported("schedulingGroup"),
+    "tolerations": _tolerations,
+    "topologySpreadConstraints": _spread,
+    "volumes": _volumes,
+    "workloadRef": _unsupported("workloadRef"),
+    # Read by `requests`, `facts` and `waits`, or by the queue.
+    **dict.fromkeys("containers initContainers overhead priority resources schedulerName schedulingGates".split()),
+    # No constraint on nodes; admission has turned classes into numbers, selectors and tolerations.
+    **dict.fromkeys(
+        "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers "
+        "hostAliases hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets nodeName os "
+        "priorityClassName readinessGates restartPolicy runtimeClassName securityContext serviceAccount serviceAccountName "
+        "setHostnameAsFQDN shareProcessNamespace subdomain terminationGracePeriodSeconds".split()
+    ),
+}
+"""Translators of the fields of a pod's specification."""
+
+
+def ask_of(path: str, pod: Object) -> Ask:
+    """Return the requirements of a pod that waits.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    ask = Ask(pod, facts(path, pod))
+    for name, given in pod["spec"].items():
+        if name not in FIELDS:
+            raise UnsupportedError(f"spec.{name}")
+        translate = FIELDS[name]
+        if translate is not None and given:
+            translate(ask, given)
+    return ask
+
+
+def task(ask: Ask, resources: Sequence[str], more: Requirements) -> Task:
+    """Return the task of a pod, with more requirements on labels."""
+    constraints = {label: list(each) for label, each in ask.constraints.items()}
+    for label, requirements in more.items():
+        constraints.setdefault(label, []).extend(requirements)
+    demand = {name: ask.facts.requests[name] for name in resources if ask.facts.requests[name]}
+    prefers = dict.fromkeys(ask.prefers, (("Exists",),))
+    return Task(ask.facts.path, demand, constraints, prefers=prefers, tolerations=ask.tolerations)
+
+
+def is_over(pod: Object) -> bool:
+    """Return True if a pod has ended, well or not."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
