@@ -379,3 +379,156 @@ def test_a_node_that_is_not_understood_leaves_the_others(tmp_path: Path, cluster
         await until(lambda: "n2" in there and not there["n2"].drained)
 
     drive(client, act)
+
+
+# -- pods of others ---------------------------------------------------------------------------------------------------
+
+
+def make(state: Kube, name: str, cpu: str = "1", labels: Any = None, line: str = "sleep 1000", **spec: Any) -> str:
+    about = {"name": name, "labels": labels or {}}
+    state.create("users", {"metadata": about} | pod(line, cpu, **({"schedulerName": "flowsched"} | spec)))
+    return f"/api/v1/namespaces/users/pods/{name}"
+
+
+def feed(one: Driver) -> None:
+    assert isinstance(one.executor, KubernetesExecutor)
+    one.executor.feed(one)
+
+
+def where(state: Kube, path: str) -> Any:
+    return state.pods[path]["spec"].get("nodeName") if path in state.pods else None
+
+
+def why(state: Kube, path: str) -> Any:
+    conditions = {one["type"]: one for one in state.pods[path]["status"].get("conditions", ())}
+    one = conditions.get("PodScheduled", {})
+    return one.get("reason"), one.get("message", "")
+
+
+def test_a_pod_that_is_not_understood_waits_and_says_so(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    admitted = [
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    ]
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        odd = make(state, "odd", volumes=[{"name": "v", "rbd": {}}])
+        bad = make(state, "bad", "four")
+        gated = make(state, "gated", schedulingGates=[{"name": "g"}])
+        big = make(state, "big", "64")
+        plain = make(state, "plain", tolerations=admitted)
+        await until(lambda: where(state, plain) and all(why(state, path)[0] for path in (odd, bad, big)))
+        assert why(state, odd) == ("UNSUPPORTED", "UNSUPPORTED: spec.volumes[0].rbd")
+        assert why(state, bad) == ("UNSUPPORTED", "UNSUPPORTED: a quantity expected, got 'four'")
+        assert why(state, big)[0] == "Unschedulable" and why(state, big)[1].startswith("NEVER_FITS: 2 nodes")
+        assert not any(where(state, path) for path in (odd, bad, gated, big)) and why(state, gated) == (None, "")
+        with state.lock:
+            del state.pods[gated]["spec"]["schedulingGates"]
+            state.change("pods", "MODIFIED", state.pods[gated])
+        await until(lambda: ("gated", "Scheduled") in {event[:2] for event in state.events})
+
+    drive(client, act)
+    assert {("odd", "FailedScheduling"), ("plain", "Scheduled"), ("gated", "Scheduled")} <= {
+        e[:2] for e in state.events
+    }
+    assert ("odd", "FailedScheduling", "UNSUPPORTED: spec.volumes[0].rbd") in state.events
+    assert len(state.events) == len({e[:2] for e in state.events}), "one report for each reason"
+
+
+def test_pods_that_were_bound_outlive_the_driver(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        path = make(state, "long")
+        await until(lambda: state.pods[path]["status"]["phase"] == "Running")
+
+    drive(client, act)
+    (long,) = state.pods.values()
+    assert long["status"]["phase"] == "Running" and "deletionTimestamp" not in long["metadata"]
+
+
+def test_a_pod_of_the_same_name_is_another_one(cluster: tuple[Kube, Any]) -> None:
+    """The first one is deleted and made again while the watches are cut."""
+    state, client = cluster
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        path = make(state, "web-0")
+        await until(lambda: where(state, path))
+        with state.lock:
+            first = state.pods[path]["metadata"]["uid"]
+            state.forget()
+            process = state.running.pop(path, None)
+            state.remove(path)
+            make(state, "web-0")
+            state.forget()
+        await until(lambda: where(state, path) and state.pods[path]["metadata"]["uid"] != first)
+        assert path in one.scheduler.cluster.tasks
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    drive(client, act)
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_pods_that_keep_apart_take_turns(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    apart = {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        state.node("n3")
+        paths = [make(state, f"p{i}", labels={"app": "x"}, **apart) for i in range(4)]
+        await until(lambda: sum(bool(where(state, path)) for path in paths) == 3)
+        await until(lambda: any(why(state, path)[0] for path in paths))
+        (left,) = (path for path in paths if not where(state, path))
+        assert {where(state, path) for path in paths} == {"n1", "n2", "n3", None}
+        assert why(state, left)[0] == "Unschedulable" and "spec.affinity.podAntiAffinity" in why(state, left)[1]
+        other = make(state, "other", labels={"app": "y"})
+        await until(lambda: where(state, other))
+        with state.lock:
+            gone = next(path for path in paths if where(state, path) == "n2")
+            state.delete(gone)
+        await until(lambda: where(state, left) == "n2")
+
+    drive(client, act)
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_a_victim_goes_within_its_disruption_budget(cluster: tuple[Kube, Any], budget: int) -> None:
+    state, client = cluster
+    with state.lock:
+        state.change("nodes", "DELETED", state.nodes.pop("n2"))
+    about = {"name": "keep", "namespace": "users"}
+    keep = {"metadata": about, "spec": {"selector": {}}, "status": {"disruptionsAllowed": budget}}
+    state.others["poddisruptionbudgets"] = [keep]
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        low = make(state, "low", "4")
+        await until(lambda: where(state, low) and state.running)
+        never = make(state, "never", "4", priority=20, preemptionPolicy="Never")
+        await until(lambda: why(state, never)[0] == "Unschedulable")
+        high = make(state, "high", "4", priority=10)
+        if budget:
+            await until(lambda: where(state, high) == "n1")
+            await until(lambda: state.pods[high]["status"].get("nominatedNodeName") == "n1")
+            assert low not in state.pods
+            assert not where(state, never)
+        else:
+            await until(lambda: why(state, high)[0] == "Unschedulable")
+            await asyncio.sleep(0.5)
+            assert (
+                where(state, low) == "n1"
+                and not where(state, high)
+                and "deletionTimestamp" not in state.pods[low]["metadata"]
+            )
+
+    drive(client, act)
+    assert (("low", "Preempted") in {e[:2] for e in state.events}) == bool(budget)

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from flowsched.boundary import files, private
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import (
+    Event,
     MachineAdded,
     MachineDrained,
     MachineRemoved,
@@ -197,7 +198,7 @@ class Adapter(Acts, Generic[H]):
         """Return the machines that have runs."""
         return {held.run.machine for held in self.held.values() if not held.over}
 
-    def show(self, machines: Mapping[Hashable, MachineAdded], drained: Iterable[Hashable] = ()) -> None:
+    def show(self, machines: Mapping[Hashable, MachineAdded], drained: Iterable[Hashable] = ()) -> bool:
         """Report changes since the last call: machines have come, gone or changed, or take no new tasks.
 
         Parameters
@@ -206,22 +207,35 @@ class Adapter(Acts, Generic[H]):
             All present machines.
         drained : iterable of id
             The machines that take no new tasks.  A new one is reported only if it has runs of an earlier driver.
+
+        Returns
+        -------
+        bool
+            True if there was a change.
         """
+        changed = False
+
+        def tell(event: Event) -> None:
+            nonlocal changed
+            changed = True
+            self.tell(event)
+
         known, before, out = self.machines, self.drained, set(drained)
         there = known.keys() | self.used()
         self.machines = {id: one for id, one in machines.items() if id not in out or id in there}
         self.drained = out & self.machines.keys()
         for id in known.keys() - self.machines.keys():
-            self.tell(MachineRemoved(id))
+            tell(MachineRemoved(id))
         for id, now in self.machines.items():
             if id not in known:
-                self.tell(now)
+                tell(now)
             elif id in self.drained:  # an update would end that
                 self.machines[id] = known[id]
             elif id in before or known[id] != now:
-                self.tell(MachineUpdated(id, now.capacity, now.rack, now.labels, now.slots, now.taints))
+                tell(MachineUpdated(id, now.capacity, now.rack, now.labels, now.slots, now.taints))
             if id in self.drained - before:
-                self.tell(MachineDrained(id))
+                tell(MachineDrained(id))
+        return changed
 
 
 def record(run: Run, **more: Any) -> str:

@@ -363,7 +363,8 @@ class KubernetesExecutor(Adapter[_Pod]):
                     drained.add(name)
             else:
                 self._odd_nodes.pop(name, None)
-        self.show(shown, drained)
+        if self.show(shown, drained) and self._feed is not None:
+            self._feed.changed()
 
     def _soon(self, why: Hashable, seconds: float) -> None:
         """Look at the nodes again later; changes until then are reported together."""

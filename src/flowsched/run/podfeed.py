@@ -21,7 +21,7 @@ from uuid import uuid4
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.selectors import meets
 from flowsched.exceptions import FlowschedError
-from flowsched.rounds.values import Migrate, Reason, Round
+from flowsched.rounds.values import Migrate, Round
 from flowsched.run.driver import Driver
 from flowsched.run.kubeapi import Api, KubernetesError, allowed
 from flowsched.run.podrules import Present, Rules, WaitsError, terms_of
@@ -129,11 +129,15 @@ class Feed:
         self.present.set_node(name, node)
         self._soon()
 
+    def changed(self) -> None:
+        """Take note that the driver's machines have changed."""
+        self.present.version += 1
+        self._soon()
+
     def begin(self, kind: str) -> None:
         """Take note that a kind of objects can be read."""
         self.present.objects.setdefault(kind, {})
-        self.present.version += 1
-        self._soon()
+        self.changed()
 
     def see_object(self, kind: str, name: str, one: Object | None) -> None:
         """Take note of an object of another kind."""
@@ -142,8 +146,7 @@ class Feed:
             known.pop(name, None)
         else:
             known[name] = one
-        self.present.version += 1
-        self._soon()
+        self.changed()
 
     def see(self, path: str, pod: Object | None) -> None:
         """Take note of a pod, None for one that is deleted."""
@@ -366,8 +369,10 @@ class Feed:
                 self._displace(victim, by)
         for path, known in self._open.items():
             reason = round.waiting.get(path)
-            if reason is not None and known.said != reason.code.value:
-                self._report(known, reason.code.value, f"{reason.code.value}: {_detail(reason)}")
+            if reason is not None:
+                code = reason.code.value if self.present.nodes else "no nodes"
+                if known.said != code:
+                    self._report(known, code, self._text(known, reason.code.value))
             if known.until or (reason is not None and (path in self._ruled or path in self._blockers)):
                 self._loop.call_soon(self._turn_over, known, reason is not None)
         self._blockers.clear()
@@ -408,6 +413,17 @@ class Feed:
             known.said = code
             self._reports.waits(known.path, known.pod, reason, text)
 
+    def _text(self, known: _Waiting, code: str) -> str:
+        """Return a reason of the scheduler, the numbers of nodes by obstacle, and the fields with rules on other objects."""
+        count = Counter[str]()
+        for each in self._driver.scheduler.explain(known.path).detail.values():
+            count.update(
+                {"node affinity" if what.startswith("constraint term:") else what: n for what, n in each.items()}
+            )
+        obstacles = ", ".join(f"{number} {what}" for what, number in sorted(count.items()))
+        rules = f"; rules: {', '.join(known.rules.fields)}" if known.rules.fields else ""
+        return f"{code}: {len(self.present.nodes)} nodes{': ' * bool(obstacles)}{obstacles}{rules}"
+
     def bound(self, path: str, node: str) -> None:
         """Report a pod that was bound."""
         known = self._known.get(path)
@@ -429,14 +445,6 @@ def _has_rules(ask: Ask, rules: Rules) -> bool:
     return bool(rules.require or rules.keys or any(terms_of(ask)))
 
 
-def _detail(reason: Reason) -> str:
-    """Return the numbers of machines by obstacle."""
-    count = Counter[str]()
-    for each in reason.detail.values():
-        count.update(each)
-    return ", ".join(f"{number} {what}" for what, number in sorted(count.items()))
-
-
 def _waits(pod: Object) -> bool:
     """Return True if a pod waits for flowsched to bind it, and no driver has made it."""
     spec, about = pod["spec"], pod["metadata"]
@@ -453,20 +461,22 @@ class Reports:
 
     def __init__(self, api: Api, later: Callable[[Any], object]) -> None:
         self._api, self._later = api, later
-        self._waiting: dict[tuple[str, str], tuple[str, str, Any]] = {}
+        self._waiting: dict[tuple[str, str], list[tuple[str, str, Any]]] = {}
         self._sent: set[tuple[str, str]] = set()
         self._writers = 0
 
     def waits(self, path: str, pod: Object, reason: str, text: str) -> None:
         """Report why a pod waits."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
-        self._condition(path, pod["metadata"].get("uid", ""), condition)
-        self.event(path, pod, "Warning", "FailedScheduling", text)
+        status = _status(
+            path, pod["metadata"].get("uid", ""), {"conditions": [condition | {"lastTransitionTime": _now()}]}
+        )
+        self._write("PodScheduled", path, _event(pod, "Warning", "FailedScheduling", text), status)
 
     def bound(self, path: str, pod: Object, node: str) -> None:
         """Report a pod that was bound."""
         name = "/".join(path.split("/")[4::2])
-        self.event(path, pod, "Normal", "Scheduled", f"Successfully assigned {name} to {node}")
+        self._write("Scheduled", path, _event(pod, "Normal", "Scheduled", f"Successfully assigned {name} to {node}"))
 
     async def settled(self, path: str) -> None:
         """Drop a condition of a pod that is not written yet, and wait for one that is being written."""
@@ -477,36 +487,17 @@ class Reports:
 
     def nominate(self, path: str, uid: str, node: str) -> None:
         """Report the node on which room is made for a pod."""
-        self._write("nominated", path, "PATCH", f"{path}/status", _about(uid) | {"status": {"nominatedNodeName": node}})
-
-    def _condition(self, path: str, uid: str, condition: dict[str, Any]) -> None:
-        condition["lastTransitionTime"] = _now()
-        self._write(
-            condition["type"], path, "PATCH", f"{path}/status", _about(uid) | {"status": {"conditions": [condition]}}
-        )
+        self._write("nominated", path, _status(path, uid, {"nominatedNodeName": node}))
 
     async def displaced(self, path: str, pod: Object, text: str) -> None:
         """Report that a pod is about to be deleted."""
-        uid = pod["metadata"].get("uid", "")
-        about = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": text}
-        self.event(path, pod, "Normal", "Preempted", text)
-        body = _about(uid) | {"status": {"conditions": [about | {"lastTransitionTime": _now()}]}}
-        await self._send("PATCH", f"{path}/status", body)
+        self._write("Preempted", path, _event(pod, "Normal", "Preempted", text))
+        why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": text}
+        conditions = {"conditions": [why | {"lastTransitionTime": _now()}]}
+        await self._send(*_status(path, pod["metadata"].get("uid", ""), conditions))
 
-    def event(self, path: str, pod: Object, kind: str, reason: str, text: str) -> None:
-        """Create an event of a pod."""
-        about, now = pod["metadata"], _now()
-        regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": about["namespace"], "name": about["name"]}
-        body = {
-            "apiVersion": "v1", "kind": "Event", "type": kind, "reason": reason, "message": text[:1024], "count": 1,
-            "metadata": {"name": f"{about['name'][:200]}.{uuid4().hex[:16]}", "namespace": about["namespace"]},
-            "involvedObject": regarding | {"uid": about.get("uid", "")}, "firstTimestamp": now, "lastTimestamp": now,
-            "source": {"component": SCHEDULER}, "reportingComponent": SCHEDULER, "reportingInstance": SCHEDULER,
-        }  # fmt: skip
-        self._write(reason, path, "POST", f"/api/v1/namespaces/{about['namespace']}/events", body)
-
-    def _write(self, what: str, path: str, method: str, target: str, body: Any) -> None:
-        self._waiting[what, path] = method, target, body
+    def _write(self, what: str, path: str, *requests: tuple[str, str, Any]) -> None:
+        self._waiting[what, path] = list(requests)
         if self._writers < 2:
             self._writers += 1
             self._later(self._writer())
@@ -517,7 +508,8 @@ class Reports:
                 key = next(iter(self._waiting))
                 self._sent.add(key)
                 try:
-                    await self._send(*self._waiting.pop(key))
+                    for request in self._waiting.pop(key):
+                        await self._send(*request)
                 finally:
                     self._sent.discard(key)
         finally:
@@ -531,8 +523,22 @@ class Reports:
             LOGGER.warning("%s", error)
 
 
-def _about(uid: str) -> dict[str, Any]:
-    return {"metadata": {"uid": uid}} if uid else {}
+def _event(pod: Object, kind: str, reason: str, text: str) -> tuple[str, str, Any]:
+    """Return the request that creates an event of a pod."""
+    about, now = pod["metadata"], _now()
+    regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": about["namespace"], "name": about["name"]}
+    body = {
+        "apiVersion": "v1", "kind": "Event", "type": kind, "reason": reason, "message": text[:1024], "count": 1,
+        "metadata": {"name": f"{about['name'][:200]}.{uuid4().hex[:16]}", "namespace": about["namespace"]},
+        "involvedObject": regarding | {"uid": about.get("uid", "")}, "firstTimestamp": now, "lastTimestamp": now,
+        "source": {"component": SCHEDULER}, "reportingComponent": SCHEDULER, "reportingInstance": SCHEDULER,
+    }  # fmt: skip
+    return "POST", f"/api/v1/namespaces/{about['namespace']}/events", body
+
+
+def _status(path: str, uid: str, status: Any) -> tuple[str, str, Any]:
+    """Return the request that changes the status of a pod with that identity."""
+    return "PATCH", f"{path}/status", {"metadata": {"uid": uid} if uid else {}, "status": status}
 
 
 def _now() -> str:

@@ -49,11 +49,14 @@ class Rules:
         Terms by the labels that stand for them.
     keys : set of str
         Pods with a common key concern each other.
+    fields : list of str
+        Those with requirements.
     """
 
     require: Requirements = field(default_factory=dict)
     wanted: dict[str, NodeTerm | None] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
+    fields: list[str] = field(default_factory=list)
 
     def add(self, where: str, label: str, operator: str, values: Iterable[str] = ()) -> None:
         """Add a requirement; one of no value is met by no node."""
@@ -62,6 +65,7 @@ class Rules:
             raise WaitsError(f"no node meets {where}")
         if operator == "NotIn" and not values:
             return
+        self.fields.append(where)
         self.require.setdefault(label, []).append((operator, *values))
         if label == NAME:
             self.wanted[NAME] = None
