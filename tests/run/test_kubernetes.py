@@ -486,8 +486,8 @@ def test_pods_that_keep_apart_take_turns(cluster: tuple[Kube, Any]) -> None:
         state.node("n3")
         paths = [make(state, f"p{i}", labels={"app": "x"}, **apart) for i in range(4)]
         await until(lambda: sum(bool(where(state, path)) for path in paths) == 3)
-        await until(lambda: any(why(state, path)[0] for path in paths))
         (left,) = (path for path in paths if not where(state, path))
+        await until(lambda: why(state, left)[0])
         assert {where(state, path) for path in paths} == {"n1", "n2", "n3", None}
         assert why(state, left)[0] == "Unschedulable" and "spec.affinity.podAntiAffinity" in why(state, left)[1]
         other = make(state, "other", labels={"app": "y"})

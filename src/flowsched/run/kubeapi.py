@@ -31,6 +31,7 @@ KINDS = {
     "persistentvolumes": "/api/v1/persistentvolumes",
     "csinodes": "/apis/storage.k8s.io/v1/csinodes",
     "poddisruptionbudgets": "/apis/policy/v1/poddisruptionbudgets",
+    "podgroups": "/apis/scheduling.k8s.io/v1alpha2/podgroups",
 }
 """Paths of the lists that are watched."""
 
@@ -177,7 +178,8 @@ class Api:
                     if not isinstance(error, KubernetesError | HTTPError | OSError):
                         version = ""  # an event that was not understood may have changed something
                     text = f"{type(error).__name__}: {error}"
-                    LOGGER.log(logging.INFO if text == said else logging.WARNING, "watch of %s: %s", kind, text)
+                    quiet = text == said or getattr(error, "status", 0) == 404  # the server has no such kind
+                    LOGGER.log(logging.INFO if quiet else logging.WARNING, "watch of %s: %s", kind, text)
                     said = text
                     self._closed.wait(5.0 if getattr(error, "status", 0) in _DENIED else 1.0)
 

@@ -25,7 +25,19 @@ from flowsched.rounds.values import Migrate, Round
 from flowsched.run.driver import Driver
 from flowsched.run.kubeapi import Api, KubernetesError, allowed
 from flowsched.run.podrules import Present, Rules, WaitsError, terms_of
-from flowsched.run.pods import NAME, ODD, Ask, NodeTerm, Object, UnsupportedError, ask_of, facts, is_over, task
+from flowsched.run.pods import (
+    NAME,
+    ODD,
+    Ask,
+    NodeTerm,
+    Object,
+    UnsupportedError,
+    ask_of,
+    facts,
+    group_of,
+    is_over,
+    task,
+)
 
 LOGGER = logging.getLogger("flowsched")
 
@@ -37,7 +49,9 @@ DRIVER = "flowsched/driver"
 UNSUPPORTED = "UNSUPPORTED"
 """Reason of a pod with a field that is not understood."""
 
-OPTIONAL = ("namespaces", "persistentvolumeclaims", "persistentvolumes", "csinodes", "poddisruptionbudgets")
+OPTIONAL = (
+    "namespaces", "persistentvolumeclaims", "persistentvolumes", "csinodes", "poddisruptionbudgets", "podgroups",
+)  # fmt: skip
 """Kinds of objects without which pods wait that need them."""
 
 _SLICE = 0.02
@@ -91,6 +105,26 @@ class _Waiting:
     said: str = ""
 
 
+@dataclass(eq=False, slots=True)
+class _Gang:
+    """The pods of a pod group that flowsched has to bind or has bound, and the topology's domains that were tried.
+
+    Parameters
+    ----------
+    members : dict of path to _Waiting
+    version : int
+        That of the trials.
+    tried : set of str
+    jobs : int
+        Number of jobs that were submitted.
+    """
+
+    members: dict[str, _Waiting] = field(default_factory=dict)
+    version: int = -1
+    tried: set[str] = field(default_factory=set)
+    jobs: int = 0
+
+
 class Feed:
     """Submits the pods that wait for flowsched, cancels those that are deleted, and reports on them.
 
@@ -112,6 +146,7 @@ class Feed:
         self._open: dict[str, _Waiting] = {}  # submitted, without a place
         self._ruled: dict[str, _Waiting] = {}  # those of them with rules
         self._blockers: set[str] = set()
+        self._gangs: dict[str, _Gang] = {}
         self._due: asyncio.Handle | None = None
         self._victims: dict[str, str] = {}
         self.present = Present()
@@ -181,15 +216,27 @@ class Feed:
 
     def _translate(self, known: _Waiting, pod: Object) -> None:
         known.version = -1
+        self._leave(known)
         try:
             known.ask = ask_of(known.path, pod)
+            if known.ask.group:
+                self._gangs.setdefault(known.ask.group, _Gang()).members[known.path] = known
         except ODD as error:
             known.ask = None
             self._refuse(known, error)
 
+    def _leave(self, known: _Waiting) -> None:
+        """Take a pod out of its group."""
+        gang = self._gangs.get(known.ask.group) if known.ask is not None else None
+        if gang is not None and known.ask is not None:
+            gang.members.pop(known.path, None)
+            if not gang.members:
+                del self._gangs[known.ask.group]
+
     def _drop(self, known: _Waiting) -> None:
         """Forget a pod; its task, if any, is cancelled."""
         self._withdraw(known)
+        self._leave(known)
         del self._known[known.path]
         self._queue.pop(known.path, None)
         self.present.set_pod(known.path, None)
@@ -216,12 +263,16 @@ class Feed:
         if self._driver.closing:
             return
         now = self._loop.time()
-        end, later = now + _SLICE, float("inf")
+        end, later, gangs = now + _SLICE, float("inf"), set[str]()
         for known in sorted(self._queue.values(), key=lambda one: one.order):
-            if known.ask is None:
+            if known.ask is None or known.path not in self._queue:
                 continue
             if known.rest > now:
                 later = min(later, known.rest)
+            elif known.ask.group:
+                if known.ask.group not in gangs:
+                    gangs.add(known.ask.group)
+                    self._gang_turn(known.ask.group, self._gangs[known.ask.group], now)
             elif known.version != self.present.version:
                 if self._loop.time() > end:
                     later = now
@@ -235,44 +286,115 @@ class Feed:
     def _turn(self, known: _Waiting, ask: Ask, now: float) -> None:
         """Submit a pod, unless it concerns one that has no place yet, or no node meets its rules."""
         known.until = {node: time for node, time in known.until.items() if time > now}
-        rules = Rules()
         try:
-            if not self.present.plain(ask, self._counted):
-                rules = self.present.rules(ask, self._counted)
-            if known.until:
-                rules.add("disruption budgets", NAME, "NotIn", known.until)
-            blockers = [
-                path
-                for path, other in (self._open if _has_rules(ask, rules) else self._ruled).items()
-                if other.ask is not None and self.present.concern(ask, rules, other.ask, other.rules)
-            ]
-            if blockers:
-                self._blockers.update(blockers)
+            rules = self._rules(ask, known.until)
+            if self._blocked(ask, rules):
                 return
             known.version, known.rules = self.present.version, rules
-            self._submit(known, ask, rules)
+            self._submit(known.path, [(known, ask, rules)])
         except ODD as error:
             known.version = self.present.version
             self._refuse(known, error)
 
-    def _submit(self, known: _Waiting, ask: Ask, rules: Rules) -> None:
-        wanted = ask.wanted | rules.wanted
+    def _rules(self, ask: Ask, until: Collection[str]) -> Rules:
+        """Return the rules of a pod now, which excludes some nodes for a while."""
+        rules = Rules() if self.present.plain(ask, self._counted) else self.present.rules(ask, self._counted)
+        rules.add("disruption budgets", NAME, "NotIn", until)
+        return rules
+
+    def _blocked(self, ask: Ask, rules: Rules) -> bool:
+        """Return True if a pod concerns one that is submitted and has no place yet; note that one."""
+        blockers = [
+            path
+            for path, other in (self._open if _has_rules(ask, rules) else self._ruled).items()
+            if other.ask is not None and self.present.concern(ask, rules, other.ask, other.rules)
+        ]
+        self._blockers.update(blockers)
+        return bool(blockers)
+
+    def _gang_turn(self, name: str, gang: _Gang, now: float) -> None:
+        """Submit the pods of a group as a gang, and all for one domain of its topology at a time."""
+        waiting = [one for one in gang.members.values() if one.path in self._queue and one.rest <= now]
+        if any(path in self._open for path in gang.members):
+            if any(one.version == -1 for one in waiting):  # there are more now
+                for one in gang.members.values():
+                    if one.path in self._open:
+                        self._withdraw(one)
+                        one.version = -1
+                self._soon()
+            return
+        try:
+            groups = self.present.objects.get("podgroups")
+            if groups is None or name not in groups:
+                raise UnsupportedError("spec.schedulingGroup", f"pod group {name} is not there")
+            group = group_of(groups[name])
+            there = [one.node for one in gang.members.values() if one.node is not None]
+            least = group.least - len(there)
+            if least > len(waiting):
+                raise WaitsError(
+                    f"{len(waiting) + len(there)} pods of group {name} are there, it needs {group.least}", "GANG_SHORT"
+                )
+            if gang.version != self.present.version:
+                gang.version = self.present.version
+                gang.tried.clear()
+            elif not any(one.version != gang.version for one in waiting) and not group.key:
+                return
+            domain = self._domain(group.key, there, gang) if group.key else ""
+            if domain is None:
+                return
+            self._submit_gang(name, gang, waiting, least, group.key, domain)
+        except ODD as error:
+            for one in waiting:
+                one.version = self.present.version
+                self._refuse(one, error)
+
+    def _domain(self, key: str, there: Sequence[str], gang: _Gang) -> str | None:
+        """Return the next domain to try: that of the pods that are placed, or else the one with most room; None without any."""
+        room = self.present.room(key)
+        held = {self.present.nodes[name].labels.get(key, "") for name in there if name in self.present.nodes}
+        left = (held or room.keys()) - gang.tried
+        return max(sorted(left), key=lambda value: room.get(value, 0.0), default=None)
+
+    def _submit_gang(
+        self, name: str, gang: _Gang, waiting: Sequence[_Waiting], least: int, key: str, domain: str
+    ) -> None:
+        asks = [(known, known.ask, self._rules(known.ask, known.until)) for known in waiting if known.ask is not None]
+        if key:
+            for _, _, rules in asks:
+                rules.add(f"schedulingConstraints.topology of pod group {name}", key, "In", (domain,))
+        for i, (_, ask, rules) in enumerate(asks):
+            if self._blocked(ask, rules):
+                return
+            if any(self.present.concern(ask, rules, other, others) for _, other, others in asks[:i]):
+                raise UnsupportedError("spec.schedulingGroup", "the pods of the group have rules on each other")
+        gang.tried.add(domain)
+        gang.jobs += 1
+        for known, _, rules in asks:
+            known.version, known.rules = self.present.version, rules
+        self._submit(f"podgroup {name} {gang.jobs}", asks, least)
+
+    def _submit(self, job: str, asks: Sequence[tuple[_Waiting, Ask, Rules]], least: int = 1) -> None:
+        """Submit pods as a job, of which at least so much has to start at once."""
+        wanted = {label: terms for _, ask, rules in asks for label, terms in (ask.wanted | rules.wanted).items()}
         if not wanted.keys() <= self.wanted.keys():
             self.wanted |= wanted
             self._refresh()
-        one = task(ask, self._resources, rules.require)
-        job = JobSubmitted(known.path, [one], priority=known.order[0])
+        tasks = [task(ask, self._resources, rules.require) for _, ask, rules in asks]
+        priority = min(known.order[0] for known, _, _ in asks)
+        event = JobSubmitted(job, tasks, priority=priority, gang=least if least > 1 else None)
         try:
-            future = self._driver.submit(job, {known.path: known.path})[known.path]
+            futures = self._driver.submit(event, {known.path: known.path for known, _, _ in asks})
         except FlowschedError:
-            self._rest(known)
+            for known, _, _ in asks:
+                self._rest(known)
             raise
-        known.future = future
-        future.add_done_callback(partial(self._done, known))
-        del self._queue[known.path]
-        self._open[known.path] = known
-        if _has_rules(ask, rules):
-            self._ruled[known.path] = known
+        for known, ask, rules in asks:
+            known.future = futures[known.path]
+            known.future.add_done_callback(partial(self._done, known))
+            del self._queue[known.path]
+            self._open[known.path] = known
+            if _has_rules(ask, rules):
+                self._ruled[known.path] = known
 
     def _done(self, known: _Waiting, future: asyncio.Future[Any]) -> None:
         """Take note of the end of a pod's task."""
@@ -284,6 +406,7 @@ class Feed:
         if self._driver.closing:
             return
         if known.path in self._victims or not _waits(known.pod) or future.cancelled() or future.exception() is None:
+            self._leave(known)
             self._known.pop(known.path, None)  # it has run
             return
         self.present.set_pod(known.path, None)
@@ -313,9 +436,10 @@ class Feed:
             known = self._open.get(by)
             if known is None or known.ask is None:
                 continue
-            budget = None if known.ask.never else self.present.protected([*gone, *victims])
+            budget = None if known.ask.never else self._torn(victims) or self.present.protected([*gone, *victims])
             if known.ask.never or budget is not None:
                 bad.add(by)
+                bad.update(path for path, number in round.gangs.items() if number == round.gangs.get(by, -1))
                 for victim in victims:
                     known.until[str(self._node_of(victim))] = self._loop.time() + _AGAIN
                 LOGGER.info("pod %s displaces no pod of %s now: %s", by, victims, budget or "preemptionPolicy is Never")
@@ -328,6 +452,18 @@ class Feed:
             if not self._still(known, known.ask, str(node)):
                 bad.add(path)
         return None if not bad else [path for path in round.placements if path not in bad]
+
+    def _torn(self, victims: Sequence[str]) -> str | None:
+        """Return a group that is displaced as a whole, and of which some pods are not among the victims."""
+        for victim in victims:
+            ask = self._known[victim].ask if victim in self._known else None
+            if ask is None or not ask.group:
+                continue
+            placed = {path for path, one in self._gangs[ask.group].members.items() if one.node is not None}
+            groups = self.present.objects.get("podgroups") or {}
+            if not placed <= set(victims) and (ask.group not in groups or group_of(groups[ask.group]).whole):
+                return f"pod group {ask.group}"
+        return None
 
     def _node_of(self, path: str) -> Hashable:
         cluster = self._driver.scheduler.cluster
@@ -401,7 +537,7 @@ class Feed:
 
     def _refuse(self, known: _Waiting, error: Exception) -> None:
         if isinstance(error, WaitsError):
-            self._report(known, "FILTERED", f"FILTERED: {error}")
+            self._report(known, error.code, f"{error.code}: {error}")
             return
         if not isinstance(error, UnsupportedError):
             LOGGER.warning("pod %s is not understood: %s: %s", known.path, type(error).__name__, error)

@@ -34,7 +34,20 @@ from flowsched.run.pods import (
 
 
 class WaitsError(FlowschedError):
-    """No node meets a rule now; the text names the field."""
+    """No node meets a rule now; the text names the field.
+
+    Attributes
+    ----------
+    code : str
+        Of `flowsched.ReasonCode`.
+    """
+
+    def __init__(self, text: str, code: str = "FILTERED") -> None:
+        super().__init__(text, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(eq=False, slots=True)
@@ -131,6 +144,15 @@ class Present:
                 self._anti[path] = pod
         if old is not None or pod is not None:
             self.version += 1
+
+    def room(self, key: str) -> dict[str, float]:
+        """Return the CPUs that are free, by value of a label."""
+        room = dict[str, float]()
+        for name, node in self.nodes.items():
+            if key in node.labels:
+                used = sum(pod.requests["cpu"] for pod in self._on.get(name, {}).values())
+                room[node.labels[key]] = room.get(node.labels[key], 0.0) + node.has["cpu"] - used
+        return room
 
     # -- rules --------------------------------------------------------------------------------------------------
 

@@ -424,6 +424,8 @@ class Ask:
     spread : list of Spread
     never : bool
         It displaces no other pod.
+    group : str
+        ``NAMESPACE/NAME`` of its pod group; empty without one.
     """
 
     pod: Object
@@ -435,6 +437,7 @@ class Ask:
     affinity: tuple[PodTerm, ...] = ()
     spread: list[Spread] = field(default_factory=list)
     never: bool = False
+    group: str = ""
 
     def require(self, label: str, *requirement: Any) -> None:
         """Add a requirement on a label."""
@@ -543,6 +546,57 @@ def _preemption(ask: Ask, given: str) -> None:
     ask.never = given == "Never"
 
 
+def _group(ask: Ask, given: Object) -> None:
+    _known("spec.schedulingGroup", given, ("podGroupName",))
+    ask.group = f"{ask.facts.space}/{given['podGroupName']}"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A pod group.
+
+    Parameters
+    ----------
+    least : int
+        Smallest number of its pods that run at the same time; 1 without such a limit.
+    key : str
+        Label of nodes whose value all of its pods have in common; empty without one.
+    whole : bool
+        It is displaced as a whole.
+    """
+
+    least: int
+    key: str
+    whole: bool
+
+
+def group_of(one: Object) -> Group:
+    """Return a pod group of ``scheduling.k8s.io/v1alpha2``.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    where, spec = "spec.schedulingGroup: spec", one["spec"]
+    _known(where, {name: given for name, given in spec.items() if given}, _GROUP)
+    policy, limits = spec["schedulingPolicy"], spec.get("schedulingConstraints") or {}
+    _known(f"{where}.schedulingPolicy", policy, ("basic", "gang"))
+    _known(f"{where}.schedulingConstraints", limits, ("topology",))
+    keys = [each["key"] for each in limits.get("topology") or ()]
+    if len(keys) > 1:
+        raise UnsupportedError(f"{where}.schedulingConstraints.topology[1]")
+    mode = spec.get("disruptionMode") or "Pod"
+    if mode not in ("Pod", "PodGroup"):
+        raise UnsupportedError(f"{where}.disruptionMode", f"{mode!r} is not known")
+    gang = policy.get("gang")
+    return Group(gang["minCount"] if gang else 1, keys[0] if keys else "", mode == "PodGroup")
+
+
+_GROUP = (
+    "disruptionMode", "podGroupTemplateRef", "priority", "priorityClassName", "schedulingConstraints", "schedulingPolicy",
+)  # fmt: skip
+
+
 def _unsupported(name: str) -> Callable[[Ask, Any], None]:
     def refuse(_: Ask, __: Any) -> None:
         raise UnsupportedError(f"spec.{name}")
@@ -555,7 +609,7 @@ FIELDS: dict[str, Callable[[Ask, Any], None] | None] = {
     "nodeSelector": _node_selector,
     "preemptionPolicy": _preemption,
     "resourceClaims": _unsupported("resourceClaims"),
-    "schedulingGroup": _unsupported("schedulingGroup"),
+    "schedulingGroup": _group,
     "tolerations": _tolerations,
     "topologySpreadConstraints": _spread,
     "volumes": _volumes,
