@@ -86,6 +86,8 @@ class _Waiting:
     rest : float
         Time before which it is not submitted.
     refusals : int
+    waited : bool
+        A round has not placed it.
     said : str
         The code of the last report.
     """
@@ -102,6 +104,7 @@ class _Waiting:
     until: dict[str, float] = field(default_factory=dict)
     rest: float = 0.0
     refusals: int = 0
+    waited: bool = False
     said: str = ""
 
 
@@ -287,10 +290,10 @@ class Feed:
         """Submit a pod, unless it concerns one that has no place yet, or no node meets its rules."""
         known.until = {node: time for node, time in known.until.items() if time > now}
         try:
-            rules = self._rules(ask, known.until)
-            if self._blocked(ask, rules):
+            if self._blocked(ask):
                 return
-            known.version, known.rules = self.present.version, rules
+            rules = self._rules(ask, known.until)
+            known.version, known.rules, known.waited = self.present.version, rules, False
             self._submit(known.path, [(known, ask, rules)])
         except ODD as error:
             known.version = self.present.version
@@ -302,14 +305,19 @@ class Feed:
         rules.add("disruption budgets", NAME, "NotIn", until)
         return rules
 
-    def _blocked(self, ask: Ask, rules: Rules) -> bool:
-        """Return True if a pod concerns one that is submitted and has no place yet; note that one."""
+    def _blocked(self, ask: Ask) -> bool:
+        """Return True if a pod concerns one that is submitted and has no place yet; that one's turn ends with its next round."""
+        keys = self.present.keys(ask, self._counted)
+        others = self._open if keys or any(terms_of(ask)) else self._ruled
         blockers = [
             path
-            for path, other in (self._open if _has_rules(ask, rules) else self._ruled).items()
-            if other.ask is not None and self.present.concern(ask, rules, other.ask, other.rules)
+            for path, other in others.items()
+            if other.ask is not None and self.present.concern(ask, keys, other.ask, other.rules.keys)
         ]
-        self._blockers.update(blockers)
+        for path in blockers:
+            self._blockers.add(path)
+            if self._open[path].waited:
+                self._loop.call_soon(self._turn_over, self._open[path], True)
         return bool(blockers)
 
     def _gang_turn(self, name: str, gang: _Gang, now: float) -> None:
@@ -363,18 +371,18 @@ class Feed:
             for _, _, rules in asks:
                 rules.add(f"schedulingConstraints.topology of pod group {name}", key, "In", (domain,))
         for i, (_, ask, rules) in enumerate(asks):
-            if self._blocked(ask, rules):
+            if self._blocked(ask):
                 return
-            if any(self.present.concern(ask, rules, other, others) for _, other, others in asks[:i]):
+            if any(self.present.concern(ask, rules.keys, other, others.keys) for _, other, others in asks[:i]):
                 raise UnsupportedError("spec.schedulingGroup", "the pods of the group have rules on each other")
         gang.tried.add(domain)
         gang.jobs += 1
         for known, _, rules in asks:
-            known.version, known.rules = self.present.version, rules
+            known.version, known.rules, known.waited = self.present.version, rules, False
         self._submit(f"podgroup {name} {gang.jobs}", asks, least)
 
     def _submit(self, job: str, asks: Sequence[tuple[_Waiting, Ask, Rules]], least: int = 1) -> None:
-        """Submit pods as a job, of which at least so much has to start at once."""
+        """Submit pods as a job; at least `least` of them start together, or none."""
         wanted = {label: terms for _, ask, rules in asks for label, terms in (ask.wanted | rules.wanted).items()}
         if not wanted.keys() <= self.wanted.keys():
             self.wanted |= wanted
@@ -447,6 +455,9 @@ class Feed:
                 gone += victims
         for path, node in round.placements.items():
             known = self._open.get(str(path))
+            if known is None and path in self._known:  # it was bound, and its node was lost
+                bad.add(path)
+                self._loop.call_soon(self._driver.cancel, path)
             if known is None or known.ask is None or known.version == self.present.version:
                 continue
             if not self._still(known, known.ask, str(node)):
@@ -505,6 +516,7 @@ class Feed:
                 self._displace(victim, by)
         for path, known in self._open.items():
             reason = round.waiting.get(path)
+            known.waited = reason is not None
             if reason is not None:
                 code = reason.code.value if self.present.nodes else "no nodes"
                 if known.said != code:

@@ -172,10 +172,10 @@ class Present:
             raise UnsupportedError(f"{term.field}.namespaceSelector", "namespaces cannot be read")
         return (spaces.get(space, {}).get("metadata") or {}).get("labels") or {}
 
-    def concern(self, ask: Ask, rules: Rules, other: Ask, others: Rules) -> bool:
-        """Return True if the place of one of two pods may alter the rules of the other."""
+    def concern(self, ask: Ask, keys: set[str], other: Ask, others: set[str]) -> bool:
+        """Return True if the place of one of two pods, each with its keys, may alter the rules of the other."""
         return (
-            not rules.keys.isdisjoint(others.keys)
+            not keys.isdisjoint(others)
             or any(self.selects(term, other.facts) for term in terms_of(ask))
             or any(self.selects(term, ask.facts) for term in terms_of(other))
         )
@@ -194,6 +194,19 @@ class Present:
             or any(name not in counted for name in pod.requests)
         )
 
+    def keys(self, ask: Ask, counted: Collection[str]) -> set[str]:
+        """Return the keys of a pod, see `Rules`."""
+        pod = ask.facts
+        keys = {f"port {port}" for _, _, port in pod.ports}
+        keys.update(f"resource {name}" for name in pod.requests if name not in counted)
+        for where, name in pod.claims:
+            spec = self._volume(where, pod.space, name)["spec"]
+            if "csi" in spec:
+                keys.add(f"driver {spec['csi']['driver']}")
+            if _ONCE in (spec.get("accessModes") or ()):
+                keys.add(f"claim {pod.space}/{name}")
+        return keys
+
     def rules(self, ask: Ask, counted: Collection[str]) -> Rules:
         """Return the rules of a pod that waits; `counted` are the resources that the scheduler counts.
 
@@ -203,10 +216,9 @@ class Present:
             No node meets them now.
         UnsupportedError
         """
-        rules, pod = Rules(), ask.facts
+        rules, pod = Rules(keys=self.keys(ask, counted)), ask.facts
         self._resources(ask, counted, rules)
         if pod.ports:
-            rules.keys.update(f"port {port}" for _, _, port in pod.ports)
             rules.add("the host ports of spec.containers", NAME, "NotIn", self._with_ports(pod))
         for term in pod.anti:
             values = [value for other in self._pods.values() for value in self._domain(term, other)]
@@ -241,7 +253,6 @@ class Present:
         need = asked if ask.never else {name: amount for name, amount in asked.items() if name not in counted}
         if not need and not ask.never:
             return
-        rules.keys.update(f"resource {name}" for name in need if name not in counted)
         good = {name for name, node in self.nodes.items() if self._has_room(name, node, need, ask.never)}
         where = ", ".join(f"spec.containers[*].resources.requests.{name}" for name in need) or "the number of pods"
         if len(good) * 2 > len(self.nodes):
@@ -322,8 +333,7 @@ class Present:
         for label, value in (about.get("labels") or {}).items():
             if label in _ZONES:
                 rules.add(where, label, "In", value.split("__"))
-        if "ReadWriteOncePod" in (spec.get("accessModes") or ()):
-            rules.keys.add(f"claim {pod.space}/{name}")
+        if _ONCE in (spec.get("accessModes") or ()):
             for other in self._pods.values():
                 if other.space == pod.space and any(claim == name for _, claim in other.claims):
                     raise WaitsError(f"{where}: pod {other.path} uses claim {name!r}")
@@ -342,7 +352,6 @@ class Present:
         }
         if not limits:
             return
-        rules.keys.add(f"driver {driver}")
         mine = self._attached(where, driver, [pod])
         there = {name: self._attached(where, driver, self._on.get(name, {}).values()) for name in limits}
         rules.add(where, NAME, "NotIn", [name for name, most in limits.items() if len(mine | there[name]) > most])
@@ -368,6 +377,8 @@ class Present:
                 return name
         return None
 
+
+_ONCE = "ReadWriteOncePod"
 
 _ZONES = frozenset(
     f"{prefix}/{level}"

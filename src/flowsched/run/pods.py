@@ -244,7 +244,7 @@ def as_machine(
         Labels that the node has in addition if it meets the terms, and `NAME`, for which there are none.
     """
     there, has = list(others), amounts(node["status"]["allocatable"])
-    slots = int(has.pop("pods", 0)) - len(there) if "pods" in has else None
+    slots = int(has.pop("pods", 0)) - len(there)
     for pod in there:
         has.subtract(requests(pod))
     capacity = {name: max(has[name], 0) for name in resources if name in has}
@@ -261,7 +261,7 @@ def as_machine(
         about["name"],
         capacity,
         labels=labels,
-        slots=None if slots is None else max(slots, 0),
+        slots=max(slots, 0),
         taints=node_taints(node),
     )
 
