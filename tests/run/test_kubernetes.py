@@ -532,3 +532,28 @@ def test_a_victim_goes_within_its_disruption_budget(cluster: tuple[Kube, Any], b
 
     drive(client, act)
     assert (("low", "Preempted") in {e[:2] for e in state.events}) == bool(budget)
+
+
+@pytest.mark.parametrize(("topology", "placed"), [([], 4), ([{"key": "zone"}], 0)])
+def test_a_pod_group_is_a_gang(cluster: tuple[Kube, Any], topology: list[Any], placed: int) -> None:
+    """Four pods of two CPUs need two nodes, each of which is a zone of its own."""
+    state, client = cluster
+    spec = {"schedulingPolicy": {"gang": {"minCount": 4}}, "schedulingConstraints": {"topology": topology}}
+    state.others["podgroups"] = [{"metadata": {"name": "g", "namespace": "users"}, "spec": spec}]
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        member = {"schedulingGroup": {"podGroupName": "g"}}
+        paths = [make(state, f"g{i}", "2", **member) for i in range(3)]
+        await until(lambda: all("GANG_SHORT" in why(state, path)[1] for path in paths))
+        paths.append(make(state, "g3", "2", **member))
+        lost = make(state, "lost", schedulingGroup={"podGroupName": "none"})
+        await until(lambda: why(state, lost)[0] == "UNSUPPORTED")
+        if placed:
+            await until(lambda: all(where(state, path) for path in paths))
+        else:
+            await until(lambda: why(state, paths[3])[0] == "Unschedulable")
+            state.node("n3", "8")
+            await until(lambda: all(where(state, path) == "n3" for path in paths))
+
+    drive(client, act)
