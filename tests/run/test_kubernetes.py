@@ -21,6 +21,7 @@ from kube import Kube, kube
 import flowsched as fs
 from flowsched.run import Command, Driver, ExitStatusError
 from flowsched.run.kubernetes import KubernetesError, KubernetesExecutor
+from flowsched.run.podfeed import Reports
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in place of containers")
 
@@ -557,3 +558,26 @@ def test_a_pod_group_is_a_gang(cluster: tuple[Kube, Any], topology: list[Any], p
             await until(lambda: all(where(state, path) == "n3" for path in paths))
 
     drive(client, act)
+
+
+def test_reports_of_a_pod_are_written_in_order() -> None:
+    written: list[str] = []
+
+    class Slow:
+        async def ask(self, method: str, path: str, body: Any) -> None:
+            text = body["message"] if method == "POST" else body["status"]["conditions"][0]["message"]
+            await asyncio.sleep(0.05 if text == "first" else 0)
+            written.append(f"{method} {text}")
+
+    async def main() -> None:
+        tasks: list[asyncio.Task[None]] = []
+        reports = Reports(Slow(), lambda act: tasks.append(asyncio.create_task(act)))  # type: ignore[arg-type]
+        one = {"metadata": {"name": "p", "namespace": "s", "uid": "u"}}
+        for text in ("first", "second", "third"):
+            reports.waits("/p", one, "Unschedulable", text)
+            await asyncio.sleep(0.01)
+        await reports.settled("/p")
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    assert written == ["POST first", "PATCH first"], "the others wait, and are dropped before the pod is bound"

@@ -514,13 +514,17 @@ class Feed:
             by = self._known.get(by_path)
             if by is not None and by.node is not None:
                 self._displace(victim, by)
+        texts: dict[Any, str] = {}
         for path, known in self._open.items():
             reason = round.waiting.get(path)
             known.waited = reason is not None
             if reason is not None:
-                code = reason.code.value if self.present.nodes else "no nodes"
+                code = reason.code.value if cluster.machines else "no nodes"
                 if known.said != code:
-                    self._report(known, code, self._text(known, reason.code.value))
+                    like = code, id(cluster.tasks[path].group.cls), *known.rules.fields
+                    if like not in texts:
+                        texts[like] = self._text(known, reason.code.value)
+                    self._report(known, code, texts[like])
             if known.until or (reason is not None and (path in self._ruled or path in self._blockers)):
                 self._loop.call_soon(self._turn_over, known, reason is not None)
         self._blockers.clear()
@@ -570,7 +574,7 @@ class Feed:
             )
         obstacles = ", ".join(f"{number} {what}" for what, number in sorted(count.items()))
         rules = f"; rules: {', '.join(known.rules.fields)}" if known.rules.fields else ""
-        return f"{code}: {len(self.present.nodes)} nodes{': ' * bool(obstacles)}{obstacles}{rules}"
+        return f"{code}: {len(self._driver.scheduler.cluster.machines)} nodes{': ' * bool(obstacles)}{obstacles}{rules}"
 
     def bound(self, path: str, node: str) -> None:
         """Report a pod that was bound."""
@@ -602,7 +606,7 @@ def _waits(pod: Object) -> bool:
 
 
 class Reports:
-    """Conditions and events of pods, written one after the other in the background.
+    """Conditions and events of pods, written in the background: two at a time, those of one kind and pod in order.
 
     A report that the server refuses is logged.  Of the conditions of a pod that wait to be written the last one counts.
     """
@@ -627,10 +631,10 @@ class Reports:
         self._write("Scheduled", path, _event(pod, "Normal", "Scheduled", f"Successfully assigned {name} to {node}"))
 
     async def settled(self, path: str) -> None:
-        """Drop a condition of a pod that is not written yet, and wait for one that is being written."""
-        key = "PodScheduled", path
-        self._waiting.pop(key, None)
-        while key in self._sent:
+        """Drop the report why a pod waits, unless that is being written, and wait for its reports: it is about to be bound."""
+        self._waiting.pop(("PodScheduled", path), None)
+        keys = {("PodScheduled", path), ("nominated", path)}
+        while not keys.isdisjoint(self._sent) or not keys.isdisjoint(self._waiting):
             await asyncio.sleep(0.005)
 
     def nominate(self, path: str, uid: str, node: str) -> None:
@@ -652,8 +656,7 @@ class Reports:
 
     async def _writer(self) -> None:
         try:
-            while self._waiting:
-                key = next(iter(self._waiting))
+            while (key := next((key for key in self._waiting if key not in self._sent), None)) is not None:
                 self._sent.add(key)
                 try:
                     for request in self._waiting.pop(key):
