@@ -560,6 +560,32 @@ def test_a_pod_group_is_a_gang(cluster: tuple[Kube, Any], topology: list[Any], p
     drive(client, act)
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_pod_that_was_not_permitted_is_tried_again(
+    cluster: tuple[Kube, Any], monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    state, client = cluster
+    permitted, refused = KubernetesExecutor.permitted, list[Any]()
+
+    def first_refused(executor: KubernetesExecutor, round: fs.Round) -> Any:
+        if round.placements and not refused:
+            refused.extend(round.placements)
+            return ()
+        return permitted(executor, round)
+
+    monkeypatch.setattr(KubernetesExecutor, "permitted", first_refused)
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "x"}}}
+    spec = {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}} if apart else {}
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        paths = [make(state, f"p{i}", labels={"app": "x"}, **spec) for i in range(2)]
+        await until(lambda: all(where(state, path) for path in paths))
+        assert refused
+
+    drive(client, act)
+
+
 def test_reports_of_a_pod_are_written_in_order() -> None:
     written: list[str] = []
 

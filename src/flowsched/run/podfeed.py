@@ -317,7 +317,7 @@ class Feed:
         for path in blockers:
             self._blockers.add(path)
             if self._open[path].waited:
-                self._loop.call_soon(self._turn_over, self._open[path], True)
+                self._loop.call_soon(self._turn_over, self._open[path], False)
         return bool(blockers)
 
     def _gang_turn(self, name: str, gang: _Gang, now: float) -> None:
@@ -525,18 +525,20 @@ class Feed:
                     if like not in texts:
                         texts[like] = self._text(known, reason.code.value)
                     self._report(known, code, texts[like])
-            if known.until or (reason is not None and (path in self._ruled or path in self._blockers)):
-                self._loop.call_soon(self._turn_over, known, reason is not None)
+            refused = path in round.placements
+            if refused or (reason is not None and (known.until or path in self._ruled or path in self._blockers)):
+                self._loop.call_soon(self._turn_over, known, refused)
         self._blockers.clear()
         self._soon()
 
-    def _turn_over(self, known: _Waiting, waited: bool) -> None:
-        """Withdraw a pod that a round has not placed; one that was not permitted is tried elsewhere at once."""
+    def _turn_over(self, known: _Waiting, refused: bool) -> None:
+        """Withdraw a pod that a round has not placed; one that was refused its place is tried again at once."""
         if self._open.get(known.path) is known:
             self._withdraw(known)
-            if known.until:
+            if refused:
                 known.version = -1
-                known.rest = min(known.until.values()) if waited else 0.0
+            elif known.until:
+                known.version, known.rest = -1, min(known.until.values())
             self._soon()
 
     def _displace(self, victim: str, by: _Waiting) -> None:
