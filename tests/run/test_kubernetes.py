@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +20,10 @@ from killed_drivers import dying, kill_again_and_again
 from kube import Kube, kube
 
 import flowsched as fs
+from flowsched.rounds.values import Migrate
 from flowsched.run import Command, Driver, ExitStatusError
 from flowsched.run.kubernetes import KubernetesError, KubernetesExecutor
-from flowsched.run.podfeed import Reports
+from flowsched.run.podfeed import Feed, Reports
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in place of containers")
 
@@ -437,6 +439,23 @@ def test_a_pod_that_is_not_understood_waits_and_says_so(cluster: tuple[Kube, Any
     assert len(state.events) == len({e[:2] for e in state.events}), "one report for each reason"
 
 
+def test_a_cordoned_node_takes_the_pods_that_tolerate_it(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    for name in ("n1", "n2"):
+        state.node(name, unschedulable=True)
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        other = make(state, "other")
+        some = make(state, "some", tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
+        await until(lambda: where(state, some) and why(state, other)[0])
+        assert "taint node.kubernetes.io/unschedulable" in why(state, other)[1]
+        state.node("n2")
+        await until(lambda: where(state, other) == "n2")
+
+    drive(client, act)
+
+
 def test_pods_that_were_bound_outlive_the_driver(cluster: tuple[Kube, Any]) -> None:
     state, client = cluster
 
@@ -584,6 +603,61 @@ def test_a_pod_that_was_not_permitted_is_tried_again(
         assert refused
 
     drive(client, act)
+
+
+@pytest.mark.parametrize(
+    ("preempted", "migrated", "bound", "starts"),
+    [
+        ({"/a": "/new"}, {}, ["/a"], True),
+        ({"/keep": "/new"}, {}, ["/keep"], False),
+        ({"/a": "/new"}, {}, [], False),
+        ({}, {"/a": "/new"}, ["/a"], True),
+        ({"/b": "/a"}, {"/a": "/new"}, ["/a", "/b"], False),
+    ],
+    ids=["plain", "budget", "not bound yet", "migration", "for a victim"],
+)
+def test_pods_that_may_be_displaced(
+    preempted: dict[str, str], migrated: dict[str, str], bound: list[str], starts: bool
+) -> None:
+    """A pod displaces pods that are bound, within budgets, and none in vain: a victim does not start elsewhere."""
+
+    def described(path: str, node: str | None) -> dict[str, Any]:
+        about = {"name": path[1:], "namespace": "s", "uid": path, "labels": {"app": path[1:]}}
+        return {
+            "metadata": about,
+            "spec": pod("")["spec"] | {"schedulerName": "flowsched"} | ({"nodeName": node} if node else {}),
+        }
+
+    async def main() -> Any:
+        loop = asyncio.get_running_loop()
+        driver: Any = SimpleNamespace(
+            closing=False,
+            submit=lambda job, payloads: {path: loop.create_future() for path in payloads},
+            scheduler=SimpleNamespace(cluster=SimpleNamespace(tasks=places, placement=places.get)),
+        )
+        one = Feed(driver, ("cpu",), SimpleNamespace(nominate=lambda *_: None), lambda: None)  # type: ignore[arg-type]
+        keep = {"metadata": {"name": "k", "namespace": "s"}, "spec": {"selector": {"matchLabels": {"app": "keep"}}}}
+        one.see_object("poddisruptionbudgets", "s/k", keep)
+        for path in ("/a", "/b", "/keep", "/new"):
+            one.see(path, described(path, None))
+        await asyncio.sleep(0)
+        one.decided(round_of(dict.fromkeys(("/a", "/b", "/keep"), "n"), {}, {}))
+        for path in bound:
+            one.see(path, described(path, "n"))
+        return one.permitted(round_of({"/new": "n"}, preempted, migrated))
+
+    def round_of(placed: dict[str, str], preempted: dict[str, str], migrated: dict[str, str]) -> Any:
+        return SimpleNamespace(
+            placements=placed,
+            preemptions={path: SimpleNamespace(machine="n", by=by) for path, by in preempted.items()},
+            migrations=dict.fromkeys(migrated, ("n", "m")),
+            deltas=[Migrate(path, "n", "m", (), by) for path, by in migrated.items()],
+            waiting={},
+            gangs={},
+        )
+
+    places: dict[str, Any] = dict.fromkeys(("/a", "/b", "/keep"), "n") | {"/new": None}
+    assert (asyncio.run(main()) is None) == starts
 
 
 def test_reports_of_a_pod_are_written_in_order() -> None:

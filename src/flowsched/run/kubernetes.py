@@ -197,6 +197,7 @@ class KubernetesExecutor(Adapter[_Pod]):
                 self._feed_one(kind, path, one)
         for kind in OPTIONAL:
             self._watch(kind)
+        self._settle()  # nodes that were cordoned count from now on
 
     def _feed_one(self, kind: str, path: str, one: dict[str, Any] | None) -> None:
         if self._feed is not None:
@@ -342,7 +343,7 @@ class KubernetesExecutor(Adapter[_Pod]):
             if is_ready(node):
                 self._since.pop(name, None)
                 there.append(name)
-                if (node.get("spec") or {}).get("unschedulable"):
+                if self._feed is None and (node.get("spec") or {}).get("unschedulable"):
                     drained.add(name)
             elif name in known:
                 left = self._since.setdefault(name, self._loop.time()) + self._lost - self._loop.time()

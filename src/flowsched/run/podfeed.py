@@ -437,22 +437,31 @@ class Feed:
         """
         bad = set[Hashable]()
         displaced: dict[str, list[str]] = {}
-        for victim, by in _displaced(round):
+        causes = dict(_displaced(round))
+        for victim, by in causes.items():
+            while by in causes:
+                by = causes[by]
             displaced.setdefault(by, []).append(victim)
         gone: list[str] = []
         for by, victims in displaced.items():
             known = self._open.get(by)
             if known is None or known.ask is None:
-                continue
-            budget = None if known.ask.never else self._torn(victims) or self.present.protected([*gone, *victims])
-            if known.ask.never or budget is not None:
-                bad.add(by)
-                bad.update(path for path, number in round.gangs.items() if number == round.gangs.get(by, -1))
-                for victim in victims:
-                    known.until[str(self._node_of(victim))] = self._loop.time() + _AGAIN
-                LOGGER.info("pod %s displaces no pod of %s now: %s", by, victims, budget or "preemptionPolicy is Never")
+                why: str | None = "it has a place"
+            elif known.ask.never:
+                why = "preemptionPolicy is Never"
+            elif any(causes[victim] != by for victim in victims):
+                why = "a victim would displace others"
             else:
+                why = self._torn(victims) or self.present.protected([*gone, *victims])
+            if why is None:
                 gone += victims
+                continue
+            LOGGER.info("pod %s displaces no pod of %s now: %s", by, victims, why)
+            bad.add(by)
+            bad.update(path for path, number in round.gangs.items() if number == round.gangs.get(by, -1))
+            if known is not None:
+                nodes = [self._node_of(victim) for victim in victims if causes[victim] == by]
+                known.until.update((str(node), self._loop.time() + _AGAIN) for node in nodes)
         for path, node in round.placements.items():
             known = self._open.get(str(path))
             if known is None and path in self._known:  # it was bound, and its node was lost
@@ -465,9 +474,12 @@ class Feed:
         return None if not bad else [path for path in round.placements if path not in bad]
 
     def _torn(self, victims: Sequence[str]) -> str | None:
-        """Return a group that is displaced as a whole, and of which some pods are not among the victims."""
+        """Return a victim that is not bound yet, or a group that is displaced as a whole and has other pods."""
         for victim in victims:
-            ask = self._known[victim].ask if victim in self._known else None
+            known = self._known.get(victim)
+            if known is not None and "nodeName" not in known.pod["spec"]:
+                return f"pod {victim} is being bound"
+            ask = None if known is None else known.ask
             if ask is None or not ask.group:
                 continue
             placed = {path for path, one in self._gangs[ask.group].members.items() if one.node is not None}

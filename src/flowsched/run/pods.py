@@ -223,10 +223,16 @@ def node_labels(node: Object) -> dict[str, str]:
     return {**(about.get("labels") or {}), NAME: about["name"]}
 
 
+_CORDONED = "node.kubernetes.io/unschedulable", "", "NoSchedule"
+
+
 def node_taints(node: Object) -> tuple[tuple[str, str, str], ...]:
-    """Return the taints of a node."""
-    taints = (node.get("spec") or {}).get("taints") or ()
-    return tuple((taint["key"], taint.get("value", ""), taint["effect"]) for taint in taints)
+    """Return the taints of a node; a cordoned one has a taint, also where no controller adds it."""
+    spec = node.get("spec") or {}
+    taints = [(taint["key"], taint.get("value", ""), taint["effect"]) for taint in spec.get("taints") or ()]
+    if spec.get("unschedulable") and _CORDONED not in taints:
+        taints.append(_CORDONED)
+    return tuple(taints)
 
 
 def as_machine(
