@@ -57,6 +57,9 @@ OPTIONAL = (
 _SLICE = 0.02
 """Seconds for which rules are computed at a time."""
 
+_SOON = 0.1
+"""Seconds until a pod is tried again whose name is taken."""
+
 _AGAIN = 1.0
 """Seconds until a pod is tried again after a refusal."""
 
@@ -296,7 +299,7 @@ class Feed:
             known.version, known.rules, known.waited = self.present.version, rules, False
             self._submit(known.path, [(known, ask, rules)])
         except ODD as error:
-            known.version = self.present.version
+            known.version = self.present.version if known.rest <= now else -1
             self._refuse(known, error)
 
     def _rules(self, ask: Ask, until: Collection[str]) -> Rules:
@@ -347,13 +350,18 @@ class Feed:
                 gang.tried.clear()
             elif not any(one.version != gang.version for one in waiting) and not group.key:
                 return
+            if least <= 1 and not group.key:
+                for one in waiting:
+                    if one.ask is not None and one.version != self.present.version:
+                        self._turn(one, one.ask, now)
+                return
             domain = self._domain(group.key, there, gang) if group.key else ""
             if domain is None:
                 return
             self._submit_gang(name, gang, waiting, least, group.key, domain)
         except ODD as error:
             for one in waiting:
-                one.version = self.present.version
+                one.version = self.present.version if one.rest <= now else -1
                 self._refuse(one, error)
 
     def _domain(self, key: str, there: Sequence[str], gang: _Gang) -> str | None:
@@ -387,6 +395,10 @@ class Feed:
         if not wanted.keys() <= self.wanted.keys():
             self.wanted |= wanted
             self._refresh()
+        if any(known.path in self._driver.scheduler.cluster.tasks for known, _, _ in asks):
+            for known, _, _ in asks:  # the run of an earlier pod of that name has not ended
+                known.rest, known.version = self._loop.time() + _SOON, -1
+            return
         tasks = [task(ask, self._resources, rules.require) for _, ask, rules in asks]
         priority = min(known.order[0] for known, _, _ in asks)
         event = JobSubmitted(job, tasks, priority=priority, gang=least if least > 1 else None)
@@ -439,8 +451,8 @@ class Feed:
         displaced: dict[str, list[str]] = {}
         causes = dict(_displaced(round))
         for victim, by in causes.items():
-            while by in causes:
-                by = causes[by]
+            for _ in causes:
+                by = causes.get(by, by)
             displaced.setdefault(by, []).append(victim)
         gone: list[str] = []
         for by, victims in displaced.items():
