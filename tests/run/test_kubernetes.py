@@ -629,12 +629,14 @@ def test_pods_that_may_be_displaced(
         }
 
     async def main() -> Any:
-        loop = asyncio.get_running_loop()
-        driver: Any = SimpleNamespace(
-            closing=False,
-            submit=lambda job, payloads: {path: loop.create_future() for path in payloads},
-            scheduler=SimpleNamespace(cluster=SimpleNamespace(tasks=places, placement=places.get)),
-        )
+        loop, tasks = asyncio.get_running_loop(), set[str]()
+
+        def submit(job: fs.JobSubmitted, payloads: dict[str, str]) -> dict[str, asyncio.Future[Any]]:
+            tasks.update(payloads)
+            return {path: loop.create_future() for path in payloads}
+
+        cluster = SimpleNamespace(tasks=tasks, placement=places.get)
+        driver: Any = SimpleNamespace(closing=False, submit=submit, scheduler=SimpleNamespace(cluster=cluster))
         one = Feed(driver, ("cpu",), SimpleNamespace(nominate=lambda *_: None), lambda: None)  # type: ignore[arg-type]
         keep = {"metadata": {"name": "k", "namespace": "s"}, "spec": {"selector": {"matchLabels": {"app": "keep"}}}}
         one.see_object("poddisruptionbudgets", "s/k", keep)

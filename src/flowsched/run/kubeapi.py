@@ -35,6 +35,9 @@ KINDS = {
 }
 """Paths of the lists that are watched."""
 
+_CONNECTIONS = 24
+"""Connections that are kept: one for each watch and each thread, and some that a new watch needs before an old one has ended."""
+
 _DENIED = (401, 403, 404)
 """Answers that stay until the account or the server changes."""
 
@@ -74,6 +77,8 @@ class Api:
                 raise KubernetesError(f"Kubernetes: {error}") from None
             client = package.ApiClient()
         self._client = client
+        pool = client.rest_client.pool_manager.connection_pool_kw
+        pool["maxsize"] = max(pool.get("maxsize") or 0, _CONNECTIONS)  # others would be made again for each request
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
         self._closed = threading.Event()
         self._watches: dict[str, Any] = {}
