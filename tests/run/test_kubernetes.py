@@ -636,7 +636,9 @@ def test_pods_that_may_be_displaced(
             return {path: loop.create_future() for path in payloads}
 
         cluster = SimpleNamespace(tasks=tasks, placement=places.get)
-        driver: Any = SimpleNamespace(closing=False, submit=submit, scheduler=SimpleNamespace(cluster=cluster))
+        driver: Any = SimpleNamespace(
+            closing=False, submit=submit, knows=lambda _: False, scheduler=SimpleNamespace(cluster=cluster)
+        )
         one = Feed(driver, ("cpu",), SimpleNamespace(nominate=lambda *_: None), lambda: None)  # type: ignore[arg-type]
         keep = {"metadata": {"name": "k", "namespace": "s"}, "spec": {"selector": {"matchLabels": {"app": "keep"}}}}
         one.see_object("poddisruptionbudgets", "s/k", keep)

@@ -225,6 +225,10 @@ class Driver:
         """Return the runs that were sent to the executor, except those that are stopping."""
         return self._dispatch.running()
 
+    def knows(self, task: Hashable) -> bool:
+        """Return True if a task was submitted and has not ended."""
+        return task in self._dispatch.work
+
     @property
     def closing(self) -> bool:
         """True once `close` was called: the runs are being stopped."""

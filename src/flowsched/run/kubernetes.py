@@ -68,6 +68,7 @@ class KubernetesExecutor(Adapter[_Pod]):
     resources : sequence of str
         Those of the flowsched scheduler.  A node has its allocatable resources less the requests of others' pods:
         ``cpu`` in cores, ``mem`` in MiB, and ``gpu`` of ``nvidia.com/gpu``; as many slots as pods; its labels and taints.
+        Other resources have Kubernetes' names, such as ``ephemeral-storage``, which is in MiB, too.
     client : kubernetes.client.ApiClient, optional
         By default that of the current context, or of the pod in which this runs.
     namespace : str

@@ -383,11 +383,12 @@ class Feed:
                 return
             if any(self.present.concern(ask, rules.keys, other, others.keys) for _, other, others in asks[:i]):
                 raise UnsupportedError("spec.schedulingGroup", "the pods of the group have rules on each other")
-        gang.tried.add(domain)
         gang.jobs += 1
         for known, _, rules in asks:
             known.version, known.rules, known.waited = self.present.version, rules, False
         self._submit(f"podgroup {name} {gang.jobs}", asks, least)
+        if asks[0][0].future is not None:
+            gang.tried.add(domain)
 
     def _submit(self, job: str, asks: Sequence[tuple[_Waiting, Ask, Rules]], least: int = 1) -> None:
         """Submit pods as a job; at least `least` of them start together, or none."""
@@ -395,7 +396,7 @@ class Feed:
         if not wanted.keys() <= self.wanted.keys():
             self.wanted |= wanted
             self._refresh()
-        if any(known.path in self._driver.scheduler.cluster.tasks for known, _, _ in asks):
+        if any(self._driver.knows(known.path) for known, _, _ in asks):
             for known, _, _ in asks:  # the run of an earlier pod of that name has not ended
                 known.rest, known.version = self._loop.time() + _SOON, -1
             return
