@@ -83,12 +83,7 @@ def _as_found(cluster: Cluster, round: Round) -> Starts | None:
     if known is None or known.gangs or known.moment != cluster.moment():
         return None
     inventory = cluster.inventory
-    if (
-        inventory.rule is not None
-        or inventory.constraints
-        or (inventory._reserved is not None and inventory.held is not None)
-        or cluster.stopping
-    ):
+    if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
         return None  # their answers may have changed
     if inventory.affinity.fussy:
         return None  # affinity: tasks start one by one

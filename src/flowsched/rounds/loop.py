@@ -25,7 +25,7 @@ The loop of `_settle` ends.  Every pass that another one follows makes progress 
 
 The loop over gangs around it ends as well: see `flowsched.rounds.gangs`.
 
-Time at which a round should be made again although no event has happened since.
+`again_at` is the time at which a round should be made again although no event has happened since.
 
 A round depends on the cluster, on the network that mirrors it, and on comparisons of `now` with times: ends of age
 buckets, of back-offs, of reservations, of the protection of stopped tasks, times at which a run beyond its estimate
