@@ -86,7 +86,7 @@ CALLS = [do_apply, do_submit, do_fail, do_together, do_refuse, do_schedule, do_c
 some_calls = pytest.mark.parametrize(
     "call", [pytest.param(call, marks=() if call in (do_submit, do_commit) else pytest.mark.long) for call in CALLS]
 )
-STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 60 for call in CALLS}
+STRIDE = {call: 3000 if call is do_compact else 100 if call is do_schedule else 60 for call in CALLS}
 """Twice the mean distance of the points in a default run; faults at bytecodes, which are many, have four times as much."""
 
 
