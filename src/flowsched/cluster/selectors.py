@@ -109,7 +109,7 @@ def _below(value: str | None, bound: float) -> bool:
     return said is not None and said < bound
 
 
-_MEETS: dict[str, Callable[..., bool]] = {
+MEETS: dict[str, Callable[..., bool]] = {
     "In": lambda value, *values: value in values,
     "NotIn": lambda value, *values: value not in values,
     "Exists": lambda value: value is not None,
@@ -117,13 +117,14 @@ _MEETS: dict[str, Callable[..., bool]] = {
     "Gt": _above,
     "Lt": _below,
 }
+"""By operator, whether a value of a label, None without it, meets a requirement with these operands."""
 
 
 def meets(value: str | None, wanted: Wanted) -> bool:
     """Return True if a label of this value, None without it, meets a requirement from `wanted_labels`."""
     if not wanted or type(wanted[0]) is str:
         return value in wanted
-    return all(_MEETS[operator](value, *operands) for operator, *operands in wanted)
+    return all(MEETS[operator](value, *operands) for operator, *operands in wanted)
 
 
 def wanted_labels(what: str, labels: Mapping[str, Any]) -> dict[str, Wanted]:
@@ -178,8 +179,8 @@ def _requirement(what: str, requirement: Any) -> Requirement:
     if not isinstance(requirement, tuple | list) or not requirement:
         raise InputError(f"{what} must be a sequence of label values or requirements, got {quoted(requirement)} in it")
     operator, *operands = requirement
-    if not isinstance(operator, str) or operator not in _MEETS:
-        raise InputError(f"{what}: an operator of {', '.join(_MEETS)} expected, got {quoted(operator)}")
+    if not isinstance(operator, str) or operator not in MEETS:
+        raise InputError(f"{what}: an operator of {', '.join(MEETS)} expected, got {quoted(operator)}")
     if operator in ("Gt", "Lt"):
         if len(operands) != 1:
             raise InputError(f"{what}: {operator} takes one number, got {quoted(operands)}")

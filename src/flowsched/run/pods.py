@@ -22,6 +22,7 @@ from typing import Any
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import LARGEST, Task
+from flowsched.cluster.selectors import MEETS
 from flowsched.exceptions import FlowschedError
 
 ODD = (ArithmeticError, AttributeError, FlowschedError, LookupError, TypeError, ValueError)
@@ -131,14 +132,7 @@ def _below(value: str | None, bound: str) -> bool:
     return value is not None and _INTEGER.fullmatch(value) is not None and int(value) < int(bound)
 
 
-_MEETS: dict[str, Callable[..., bool]] = {
-    "In": lambda value, *values: value in values,
-    "NotIn": lambda value, *values: value not in values,
-    "Exists": lambda value: value is not None,
-    "DoesNotExist": lambda value: value is None,
-    "Gt": _above,
-    "Lt": _below,
-}
+_MEETS = {**MEETS, "Gt": _above, "Lt": _below}  # Kubernetes compares whole numbers only
 
 Expression = tuple[str, str, tuple[str, ...]]
 """A label, an operator, and its values."""
