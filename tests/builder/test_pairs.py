@@ -223,7 +223,8 @@ def check_running(builder: Builder, now: float) -> None:
             index = running._of[group][row]
             limited = cluster.inventory.slots[row] < UNLIMITED
             since = max(began) if limited else math.inf
-            bucket, due = policy.waiting.bucket_and_due(since, now) if policy.preemption else (0, math.inf)
+            bucket = policy.waiting.bucket(now - since) if policy.preemption else 0
+            due = policy.waiting.due(since, bucket) if policy.preemption else math.inf
             assert (running._running[index], running._since[index]) == (len(began), since)
             assert (running._bucket[index], running._due[index]) == (bucket, due)
             assert due == math.inf or (due, index) in ends

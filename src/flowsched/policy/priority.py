@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, quoted, truth, whole
 from flowsched.exceptions import InputError
-from flowsched.policy._costs import bucket_and_due
 from flowsched.policy.placement import check_weight
 
 __all__ = ["PreemptionCost", "PriorityCost", "StrictPriority", "WaitCost", "WeightedPriority", "reached"]
@@ -134,10 +133,6 @@ class WaitCost:
     def bucket(self, age: float) -> int:
         """Return the bucket of an age."""
         return bisect_right(self.ends, age)
-
-    def bucket_and_due(self, since: float, now: float) -> tuple[int, float]:
-        """Return the present bucket of a wait or run that began at that time, and the end of the bucket; see `due`."""
-        return bucket_and_due(self.ends, since, now)
 
     def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the buckets of many ages."""
