@@ -118,7 +118,7 @@ class Builder:
         "running",
         "shares",
         "waiting",
-    )  # fmt: skip
+    )
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
         self.cluster = cluster

@@ -87,7 +87,7 @@ class GroupNodes:
         "nodes",
         "patient",
         "supply",
-    )  # fmt: skip
+    )
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch) -> None:
         self.cluster = cluster

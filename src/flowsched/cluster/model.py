@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import (
     LARGEST_AMOUNT,
-    LARGEST_WHOLE,
     check_id,
     mapping,
     number,
@@ -431,9 +430,8 @@ class Tasks(Sequence[Task]):
         **details: Any,
     ) -> None:
         self.ids = list(ordered("tasks: ids", _listed(ids)))
-        if not {int, str}.issuperset(map(type, self.ids)) or not _short(self.ids):
-            for i, id in enumerate(self.ids):
-                check_id(f"tasks: ids[{i}]", id)
+        for i, id in enumerate(self.ids):
+            check_id(f"tasks: ids[{i}]", id)
         amounts: Any = demand
         columns = {}
         if isinstance(demand, Mapping):
@@ -466,23 +464,22 @@ class Tasks(Sequence[Task]):
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self.ids))))
         index = range(len(self.ids))[index]
-        like = next(task for end, task in self.runs if index < end)
-        found = copy(like)
-        object.__setattr__(found, "id", self.ids[index])
-        if self.durations is not None:
-            object.__setattr__(found, "duration", self.durations[index])
-        return found
+        return self._task(next(task for end, task in self.runs if index < end), index)
 
     def __iter__(self) -> Iterator[Task]:
         first = 0
         for end, like in self.runs:
             for i in range(first, end):
-                found = copy(like)
-                object.__setattr__(found, "id", self.ids[i])
-                if self.durations is not None:
-                    object.__setattr__(found, "duration", self.durations[i])
-                yield found
+                yield self._task(like, i)
             first = end
+
+    def _task(self, like: Task, i: int) -> Task:
+        """Return the task at a position, of the run of `like`."""
+        found = copy(like)
+        object.__setattr__(found, "id", self.ids[i])
+        if self.durations is not None:
+            object.__setattr__(found, "duration", self.durations[i])
+        return found
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, Tasks | tuple | list) else NotImplemented
@@ -501,12 +498,6 @@ def _listed(column: Any) -> Any:
         if hasattr(column, name):
             return getattr(column, name)()
     return column
-
-
-def _short(ids: list[Any]) -> bool:
-    """Return True if no whole number among these ids is too long to be spelt out."""
-    whole_ids = [id for id in ids if type(id) is int]
-    return not whole_ids or (min(whole_ids) >= -LARGEST_WHOLE and max(whole_ids) <= LARGEST_WHOLE)
 
 
 def _ends(columns: list[list[Any]], count: int) -> Iterator[int]:

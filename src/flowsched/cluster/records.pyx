@@ -1232,14 +1232,8 @@ cdef int note(World world, TaskClass cls, Group group, bint entered) except -1:
     return 0
 
 
-def enqueue(World world not None, list tasks not None, /):
-    """Queue tasks, in the order of their turns."""
-    cdef Group group = (<TaskRecord> tasks[0]).group
-    wait(world, tasks, group)
-    touched(world, group)
-
-
 cdef int wait(World world, list tasks, Group group) except -1:
+    """Queue tasks, in the order of their turns."""
     cdef TaskRecord task
     cdef TaskClass cls = group.cls
     cdef dict waiting = world.waiting, told = world._waiting_ids
@@ -1254,14 +1248,8 @@ cdef int wait(World world, list tasks, Group group) except -1:
     return 0
 
 
-def dequeue(World world not None, list tasks not None, /):
-    """Remove tasks from the queue."""
-    cdef Group group = (<TaskRecord> tasks[0]).group
-    wait_no_more(world, tasks, group)
-    touched(world, group)
-
-
 cdef int wait_no_more(World world, list tasks, Group group) except -1:
+    """Remove tasks from the queue."""
     cdef TaskClass cls = group.cls
     cdef dict waiting = world.waiting, told = world._waiting_ids
     cdef Chain chain = group.waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from math import inf, isfinite
 from operator import attrgetter
 
@@ -84,7 +85,8 @@ class TaskEvents(MachineEvents):
         self, job: Hashable, tasks: tuple[Task, ...] | Tasks
     ) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
         """Check new tasks; return the series of tasks that differ only in their ids: the first task, all ids, and the demand."""
-        if type(tasks) is Tasks:
+        ids: list[Hashable]
+        if isinstance(tasks, Tasks):
             ids = tasks.ids
         else:
             if len(tasks) == 1 and type(tasks[0]) is Task and tasks[0].id not in self.tasks:  # the most frequent case
@@ -100,13 +102,16 @@ class TaskEvents(MachineEvents):
                 if id in seen:
                     raise DuplicateIdError(f"task {id!r} already exists")
                 seen.add(id)
-        runs, first = [], 0
-        described = tasks.runs if type(tasks) is Tasks else ((end, None) for end in alike(tuple(tasks), DESCRIPTION))
-        for end, one in described:
-            like = tasks[first] if one is None else one
-            runs.append((like, ids[first:end], self.resources.demand_of(like)))
+        runs = (
+            tasks.runs
+            if isinstance(tasks, Tasks)
+            else [(end, tasks[first]) for first, end in pairwise((0, *alike(tasks, DESCRIPTION)))]
+        )
+        found, first = [], 0
+        for end, like in runs:
+            found.append((like, ids[first:end], self.resources.demand_of(like)))
             first = end
-        return runs
+        return found
 
     def _add_tasks(
         self, job: JobRecord, like: Task, ids: list[Hashable], demand: NDArray[np.int64], time: float | None

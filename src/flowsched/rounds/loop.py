@@ -149,8 +149,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                     had_room |= _settle(check, clock)
                 if gangs is not None:
                     start_gangs(check, gangs, clock.late)
-                if check.evicted_for or check.quotas is not None:
-                    check.restore_unneeded()
+                check.restore_unneeded()
                 withheld = withhold(check)
                 starts, stops = outcome(check)
                 shares = None
@@ -173,7 +172,7 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     cluster.midway = False
     cut = clock.late or clock.gap > 0
     changes = builder.batch.count - changes
-    again = again_at(builder, scope, cut, 0 if waiting is NOBODY else len(waiting), terms, changes > 0)
+    again = again_at(builder, scope, cut, len(waiting), terms, changes > 0)
     nodes, arcs = builder.batch.sizes()
     stats = frozen(RoundStats, {
         "nodes": nodes, "arcs": arcs, "changes": changes, "solves": clock.solves, "gap": clock.gap, "cost": clock.cost,
