@@ -71,7 +71,13 @@ def test_the_bundled_model(run: Run) -> None:
 
 def test_without_a_trace_it_shows_what_a_scheduler_does(run: Run, tmp_path: Path) -> None:
     result = run("--limit", 120, "--scale", "0.5", "--json", tmp_path / "m.json")
-    assert "Simulation of demo\n8 machines, " in result.stdout and "policy shares" in result.stdout
+    assert "Three users share 8 machines with 8 GPUs each." in " ".join(result.stdout.split())
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line}
+    assert {"product", "research", "students"} <= {*rows} and len(rows["product"]) == len(rows["research"])
+    assert "rack 1 goes down, m04 to m07" in result.stdout and "rack 1 is back" in result.stdout
+    full = run("--limit", 120, "--scale", "0.5", "--verbose").stdout
+    assert "Simulation of demo\n8 machines, " in full and "policy shares" in full and "\nresearch " in full
     metrics = json.loads((tmp_path / "m.json").read_text())
     assert metrics["counts"]["machine_failures"] == 4 and metrics["counts"]["preemptions"] > 0
     assert metrics["tasks"]["completed"] == metrics["facts"]["tasks"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
 
 import numpy as np
 import pytest
@@ -11,16 +11,18 @@ from matplotlib.figure import Figure
 
 from flowsched.cluster.events import JobSubmitted, MachineAdded, MachineDrained, MachineFailed, MachineUpdated
 from flowsched.cluster.model import Machine, Task
+from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, Metrics, Simulation, Workload, plots, report, scheduler, synthetic
+from flowsched.sim.users import Shares, amount_seconds, incidents, scarce, shares
 
 
 def job(name: str, time: float, duration: float, cpu: float, user: str | None = None, priority: int = 0) -> Arrival:
     return Arrival(time, JobSubmitted(name, (Task(name, {"cpu": cpu}),), user, priority), (duration,))
 
 
-def run(work: Workload, **options: Any) -> Metrics:
-    return Simulation(Scheduler(resources=work.resources), work, **options).run()
+def run(work: Workload, policy: Policy | None = None, until: float | None = None) -> Metrics:
+    return Simulation(Scheduler(policy or Policy(), resources=work.resources), work).run(until)
 
 
 #  m0, 2 cores:  |--- a ---x (down) |---- a ----|        a: 0 to 4, fails with m0, again 6 to 16
@@ -79,13 +81,50 @@ def test_amounts_by_machine_are_those_of_the_series(name: str) -> None:
     metrics = run(work)
     end = metrics.facts["end"]
     edges = np.linspace(0, end, 50)
-    resource = plots._scarce(metrics)
+    resource, runs = scarce(metrics), metrics.runs
     n = len(metrics.machines["machine"])
-    found = plots._amount_seconds(metrics, metrics.runs["machine"], n, edges, resource)
+    until = np.nan_to_num(runs["end"], nan=end)
+    found = amount_seconds(runs["start"], until, runs[resource], runs["machine"], n, edges)
     time, used = metrics.series["time"], metrics.series[f"used_{resource}"]
     area = np.interp(edges, np.r_[time, end], np.r_[0.0, np.cumsum(np.diff(np.r_[time, end]) * used)])
     assert found.sum(axis=0) == pytest.approx(np.diff(area))
     assert (found >= -1e-6).all()
+
+
+def test_shares_of_users_are_max_min_fair() -> None:
+    metrics = run(synthetic("demo", tasks=300, scale=0.5, seed=1), Policy.named("shares"))
+    found = shares(metrics)
+    assert found.asked is not None and found.entitled is not None
+    assert found.received.sum(axis=0) == pytest.approx(_mean_used(metrics, found))
+    assert (found.received <= found.asked + 1e-6).all()  # a task that runs has arrived
+    assert (found.entitled <= found.asked + 1e-6).all()
+    assert found.entitled.sum(axis=0) == pytest.approx(np.minimum(found.asked.sum(axis=0), found.capacity), abs=1e-4)
+    for asked, entitled in zip(found.asked.T, found.entitled.T, strict=True):
+        short = entitled < asked - 1e-4
+        assert (
+            not short.any() or entitled[short].min() >= entitled.max() - 1e-4
+        )  # less than it asks for: no other has more
+    assert (found.capacity[(found.edges[1:] > 0.0) & (found.edges[1:] < 1.0)] == 64).all()
+    unstarted = run(synthetic("demo", tasks=300, scale=0.2, seed=1), Policy(preemption=None), until=9000.0)
+    assert len(unstarted.unstarted) and shares(unstarted).entitled is None
+
+
+def _mean_used(metrics: Metrics, found: Shares) -> np.ndarray:
+    end, time, used = metrics.facts["end"], metrics.series["time"], metrics.series[f"used_{found.resource}"]
+    area = np.interp(found.edges, np.r_[time, end], np.r_[0.0, np.cumsum(np.diff(np.r_[time, end]) * used)])
+    return np.diff(area) / np.diff(found.edges)
+
+
+def test_incidents_name_the_machines_and_the_users_that_lost_tasks() -> None:
+    metrics = run(synthetic("demo", seed=0), Policy.named("shares"))
+    lines = [text for _, text in incidents(metrics)]
+    assert lines[0].startswith("rack 1 goes down, m04 to m07; ")
+    lost = sum(int(n) for n in re.findall(r"(\d+) of \w+", " ".join(lines)))
+    away = {
+        (machine, start) for machine, start in zip(metrics.absences["machine"], metrics.absences["start"], strict=True)
+    }
+    runs = zip(metrics.runs["machine"], metrics.runs["end"], metrics.runs["how"], strict=True)
+    assert lost == sum(how == 2 and (machine, end) in away for machine, end, how in runs) > 10
 
 
 def test_no_two_runs_share_a_lane() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +17,7 @@ from flowsched.boundary.validate import mapping, quoted, whole
 from flowsched.exceptions import InputError
 from flowsched.sim.engine import Simulation
 from flowsched.sim.links import NetworkModel
-from flowsched.sim.metrics import Metrics, without_nan
+from flowsched.sim.metrics import Metrics, frame, without_nan, write_table
 from flowsched.sim.power import PowerModel
 from flowsched.sim.processes import each_in_a_process
 from flowsched.sim.schedulers import scheduler
@@ -197,13 +195,16 @@ class Comparison:
 
     def to_csv(self, path: str | Path) -> None:
         """Write a row per run to a file, whole or not at all."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["scheduler", "seed", *MEASURES])
-        for run in self.outcomes:
-            figures = (run.figures[m] for m in MEASURES)
-            writer.writerow([run.scheduler, run.seed, *("" if math.isnan(v) else v for v in figures)])
-        replace(path, out.getvalue())
+        write_table(self._columns(), path)
+
+    def to_frame(self) -> Any:
+        """Return a row per run as a pandas DataFrame; an ImportError if pandas is missing."""
+        return frame(self._columns())
+
+    def _columns(self) -> dict[str, list[Any]]:
+        runs = self.outcomes
+        about: dict[str, list[Any]] = {"scheduler": [run.scheduler for run in runs], "seed": [run.seed for run in runs]}
+        return about | {measure: [run.figures[measure] for run in runs] for measure in MEASURES}
 
 
 def compare(

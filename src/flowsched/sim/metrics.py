@@ -353,7 +353,7 @@ def frame(table: Mapping[str, Sequence[Any]]) -> Any:
 def check_table_file(path: str | Path) -> None:
     """Raise ImportError if a file of this name cannot be written with the packages that are installed."""
     if Path(path).suffix in _PARQUET:
-        _parquet()
+        parquet_modules()
 
 
 def write_table(table: Mapping[str, Sequence[Any]], path: str | Path) -> None:
@@ -365,7 +365,7 @@ def write_table(table: Mapping[str, Sequence[Any]], path: str | Path) -> None:
     if len({len(column) for column in table.values()}) > 1:
         raise InputError("table: columns of one length expected")
     if Path(path).suffix in _PARQUET:
-        arrow, parquet = _parquet()
+        arrow, parquet = parquet_modules()
         columns = {name: _typed(name, list(column), arrow) for name, column in table.items()}
         sink = arrow.BufferOutputStream()
         parquet.write_table(arrow.table(columns), sink)
@@ -379,7 +379,8 @@ def write_table(table: Mapping[str, Sequence[Any]], path: str | Path) -> None:
     replace(path, out.getvalue())
 
 
-def _parquet() -> tuple[Any, Any]:
+def parquet_modules() -> tuple[Any, Any]:
+    """Return `pyarrow` and `pyarrow.parquet`; an ImportError says how to install them."""
     try:
         return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
     except ImportError:
@@ -388,11 +389,11 @@ def _parquet() -> tuple[Any, Any]:
 
 def _typed(name: str, column: list[Any], arrow: Any) -> Any:
     """Return a column of one type whatever the ids are; nan becomes null."""
-    if name in ("task", "job", "user", "machine", "state"):
+    if name in ("task", "job", "user", "machine", "state", "scheduler"):
         return arrow.array([None if value is None else str(value) for value in column], arrow.string())
     if name == "devices":
         return arrow.array([None if value is None else list(value) for value in column], arrow.list_(arrow.int32()))
-    if name in ("starts", "preempted"):
+    if name in ("starts", "preempted", "seed"):
         return arrow.array(column, arrow.int64())
     return arrow.array([None if value != value else value for value in column], arrow.float64())
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.summary import duration, energy, resource_label
+from flowsched.sim.users import amount_seconds, scarce, shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Drawn = TypeVar("Drawn")
 
 _BINS = 700
 """Bins of a longer series, each drawn as a mean with its range as a shade."""
@@ -55,26 +54,74 @@ Floats = NDArray[np.float64]
 _SPANS, _ROWS = 360, 160
 """Cells of the heat map: spans of time, and machines or groups of neighbouring ones."""
 
+_REASON_SPANS = 120
+"""Spans of time over which reasons are counted; reasons may change with every round."""
+
+_MOST_BANDS = 20
+"""Absences of machines up to which each is a band on every axis of time."""
+
+_DOWN = "#f6dede"
+
 _MOST_RUNS, _MOST_MACHINES = 1500, 40
 """Runs and machines of a Gantt chart."""
 
 _GREY, _LIGHT = "#c3ccd6", "#eef1f5"
 
 
+FORMATS = ("svg", "pdf", "png")
+"""Formats of image files."""
+
+
 @dataclass(frozen=True)
 class Plot:
-    """One plot; `width` is "full" or "half" of the page, or "tall": full, and higher."""
+    """One plot.
+
+    Attributes
+    ----------
+    title, caption : str
+    width : str
+        "full" or "half" of the page, or "tall": full, and higher.
+    fill : callable
+        Draws a result into axes.
+    result : Metrics or Comparison
+    """
 
     title: str
     caption: str
     width: str
-    svg: bytes
+    fill: Callable[[Axes, Any], None]
+    result: Any
+
+    def image(self, form: str = "svg") -> bytes:
+        """Return the plot in the style of the reports, in one of `FORMATS`; ImportError if Matplotlib is missing."""
+        try:
+            import matplotlib
+            from matplotlib.figure import Figure
+        except ImportError as missing:
+            raise ImportError("plots need Matplotlib: pip install 'flowsched[plot]'", name="matplotlib") from missing
+        with matplotlib.rc_context(_STYLE):
+            # Margins in inches, the same for all, so that the axes of plots on one page are in line.
+            across, down = _SIZES[self.width]
+            figure = Figure(figsize=(across, down), dpi=170)
+            figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.12 / down)
+            axes = figure.add_subplot()
+            axes.yaxis.set_label_coords(-0.6 / (across - 0.94), 0.5)
+            self.fill(axes, self.result)
+            out = io.BytesIO()
+            figure.savefig(out, format=form, metadata=None if form == "png" else _UNDATED[form])
+        return out.getvalue()
+
+
+_UNDATED = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""Metadata without a date, so that equal runs have equal files."""
 
 
 def draw(metrics: Metrics) -> list[Plot]:
-    """Draw all plots, in reading order; an ImportError says how to install Matplotlib if that is missing."""
+    """Return all plots of a run, in reading order."""
     ran = bool(len(metrics.runs.get("start", ()))) and metrics.facts["end"] > 0
-    everything = [("Allocated resources", "share of the capacity that is up", "full", _usage)]
+    everything: list[tuple[str, str, str, Callable[[Axes, Metrics], None]]] = [
+        ("Allocated resources", "share of the capacity that is up", "full", _usage)
+    ]
     if ran and _has_users(metrics):
         everything.append(("Shares", "of each user, stacked, of the capacity that is up", "full", _shares))
     everything.append(("Waiting tasks", "by the reason of the last round", "full", _waiting))
@@ -102,27 +149,7 @@ def draw(metrics: Metrics) -> list[Plot]:
         ("Network size", "nodes and arcs of the flow network", "half", _network),
         ("Decision latency", "wall-clock time of each round, by phase", "full", _latency),
     ]
-    return [Plot(title, caption, width, svg(metrics, width, fill)) for title, caption, width, fill in everything]
-
-
-def svg(drawn: Drawn, width: str, fill: Callable[[Axes, Drawn], None]) -> bytes:
-    """Return a drawing in the style of the reports; `fill` draws it."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise ImportError("the report needs Matplotlib: pip install 'flowsched[plot]'", name="matplotlib") from missing
-    with matplotlib.rc_context(_STYLE):
-        # Margins in inches, the same for all, so that the axes of plots on one page are in line.
-        across, down = _SIZES[width]
-        figure = Figure(figsize=(across, down), dpi=170)
-        figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.12 / down)
-        axes = figure.add_subplot()
-        axes.yaxis.set_label_coords(-0.7 / (across - 0.94), 0.5)
-        fill(axes, drawn)
-        out = io.BytesIO()
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
+    return [Plot(title, caption, width, fill, metrics) for title, caption, width, fill in everything]
 
 
 def _usage(axes: Axes, metrics: Metrics) -> None:
@@ -323,6 +350,18 @@ def _finish(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
     step = _nice(end / size / ticks) * size
     ticks_at = np.arange(0, end * (1 + 1e-9), step)
     axes.set(xlim=(0, end), xticks=ticks_at, xlabel=f"simulated time ({unit})")
+    gone = metrics.absences
+    down = ~np.array(gone.get("drained", ()), np.bool_)
+    spans = (
+        {
+            (start, end if np.isnan(stop) else stop)
+            for start, stop in zip(gone["start"][down].tolist(), gone["end"][down].tolist(), strict=True)
+        }
+        if len(down)
+        else set()
+    )
+    for start, stop in spans if len(spans) <= _MOST_BANDS else ():
+        axes.axvspan(start, stop, color=_DOWN, linewidth=0, zorder=-1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:,.6g}")
     if not axes.get_legend_handles_labels()[0]:
         return
@@ -339,43 +378,22 @@ def _finish(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
                 handle.set_sizes([24])
 
 
-def _scarce(metrics: Metrics) -> str:
-    """Return the resource of which the largest part is allocated."""
-    return max(metrics.usage, key=lambda name: metrics.usage[name].mean)
-
-
 def _is_small(metrics: Metrics) -> bool:
     """Return True if the run is small enough for a readable Gantt chart."""
     return 0 < len(metrics.runs["start"]) <= _MOST_RUNS and len(metrics.machines["machine"]) <= _MOST_MACHINES
 
 
-def _amount_seconds(metrics: Metrics, group: NDArray[np.int64], groups: int, edges: Floats, name: str) -> Floats:
-    """Return the usage of each group between edges of time, in amount times seconds, shape (groups, spans).
-
-    The usage of a group until t is the sum of amount * (t - start) over the runs begun, less that of amount * (t - end)
-    over those ended.
-    """
-    runs = metrics.runs
-    amounts = runs[name]
-    level, moment = np.zeros((2, groups, len(edges) + 1))
-    for times, sign in ((runs["start"], 1.0), (_until(metrics), -1.0)):
-        at = np.searchsorted(edges, times)
-        np.add.at(level, (group, at), sign * amounts)
-        np.add.at(moment, (group, at), sign * amounts * times)
-    used = np.cumsum(level, axis=1)[:, :-1] * edges - np.cumsum(moment, axis=1)[:, :-1]
-    return np.diff(used, axis=1)
-
-
 def _heat_map(axes: Axes, metrics: Metrics) -> None:
     """Draw the allocated part of the scarcest resource on each machine, over time; machines that are down are grey."""
-    name, end = _scarce(metrics), float(metrics.facts["end"])
+    name, end = scarce(metrics), float(metrics.facts["end"])
     capacity = np.array(metrics.machines[name], np.float64)
     rows = np.flatnonzero(capacity > 0)  # machines without it have no part of it
     place = np.full(len(capacity) + 1, 0)
     lines = min(len(rows), _ROWS)
     place[rows] = np.arange(len(rows)) * lines // max(len(rows), 1)
     edges = np.linspace(0.0, end, min(_SPANS, max(int(end), 1) * 4) + 1)
-    used = _amount_seconds(metrics, place[metrics.runs["machine"]], lines, edges, name)
+    runs = metrics.runs
+    used = amount_seconds(runs["start"], _until(metrics), runs[name], place[runs["machine"]], lines, edges)
     there = np.zeros((lines, len(edges) - 1))
     np.add.at(there, place[rows], capacity[rows, None] * np.diff(edges))
     gone = metrics.absences
@@ -427,30 +445,40 @@ def _has_users(metrics: Metrics) -> bool:
 
 
 def _shares(axes: Axes, metrics: Metrics) -> None:
-    """Draw each user's part of the available capacity of the scarcest resource over time."""
-    name, end = _scarce(metrics), float(metrics.facts["end"])
-    names, group = _groups(metrics)
-    edges = np.linspace(0.0, end, _SPANS + 1)
-    used = _amount_seconds(metrics, group, len(names), edges, name)
-    time = np.r_[metrics.series["time"], max(end, metrics.series["time"][-1])]
-    there = np.r_[0.0, np.cumsum(metrics.series[f"capacity_{name}"] * np.diff(time))]
-    capacity = np.diff(np.interp(edges, time, there))
-    part = np.divide(100 * used, capacity, out=np.zeros_like(used), where=capacity > 0)
-    middle = (edges[:-1] + edges[1:]) / 2
-    axes.stackplot(middle, part, labels=names, colors=_USERS[: len(names)], alpha=0.85, linewidth=0)
-    axes.set(ylabel=f"{resource_label(name)} allocated (%)", ylim=(0, 104), yticks=range(0, 101, 20))
+    """Draw each user's part of the available capacity of the scarcest resource, and the parts that max-min fairness gives."""
+    found = shares(metrics, _groups(metrics)[0])
+
+    def part(amounts: Floats) -> Floats:
+        return np.divide(100 * amounts, found.capacity, out=np.zeros_like(amounts), where=found.capacity > 0)
+
+    middle = (found.edges[:-1] + found.edges[1:]) / 2
+    names = found.names
+    axes.stackplot(middle, part(found.received), labels=names, colors=_USERS[: len(names)], alpha=0.85, linewidth=0)
+    if found.entitled is not None:
+        for i, limit in enumerate(np.cumsum(part(found.entitled), axis=0)):
+            axes.plot(
+                middle, limit, color=_INK, linewidth=0.9, linestyle=":", label=None if i else "max-min fair parts"
+            )
+    axes.set(ylabel=f"{resource_label(found.resource)} allocated (%)", ylim=(0, 104), yticks=range(0, 101, 20))
     _finish(axes, metrics)
 
 
 def _queue(axes: Axes, metrics: Metrics) -> None:
-    """Draw the waiting tasks by the reason of the last round, over time."""
-    time = np.r_[metrics.queue["time"], float(metrics.facts["end"])]
+    """Draw the waiting tasks over time, divided by the reasons of the rounds in each span."""
+    end = float(metrics.facts["end"])
     codes = sorted((c for c in metrics.queue if c != "time"), key=lambda code: -int(metrics.queue[code].sum()))
-    below = np.zeros(len(time))
-    for code, colour in zip(codes, _USERS[::-1] if len(codes) > 8 else _USERS[1:] + _USERS[:1], strict=False):
-        counts = np.r_[metrics.queue[code], metrics.queue[code][-1:]].astype(float)
-        axes.fill_between(time, below, below + counts, step="post", color=colour, linewidth=0, alpha=0.75, label=code)
-        below = below + counts
+    edges = np.linspace(0.0, end, _REASON_SPANS + 1)
+    time = np.r_[0.0, metrics.queue["time"], end]
+    counts = np.stack([np.r_[0, metrics.queue[code], metrics.queue[code][-1:]] for code in codes])
+    area = np.c_[np.zeros(len(codes)), np.cumsum(counts[:, :-1] * np.diff(time), axis=1)]
+    spans = np.stack([np.diff(np.interp(edges, time, one)) for one in area]) / np.diff(edges)
+    below = np.zeros(_REASON_SPANS + 1)
+    for code, colour, held in zip(
+        codes, _USERS[::-1] if len(codes) > 8 else _USERS[1:] + _USERS[:1], spans, strict=False
+    ):
+        above = below + np.r_[held, held[-1]]
+        axes.fill_between(edges, below, above, step="post", color=colour, linewidth=0, alpha=0.75, label=code)
+        below = above
 
 
 def _gantt(axes: Axes, metrics: Metrics) -> None:

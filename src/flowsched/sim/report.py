@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 from flowsched.boundary.files import replace
 from flowsched.sim.comparison import MEASURES, Comparison, heading, shown
 from flowsched.sim.metrics import Metrics
-from flowsched.sim.plots import COLOURS, Plot, draw, svg, wait_axis
+from flowsched.sim.plots import COLOURS, FORMATS, Plot, draw, wait_axis
 from flowsched.sim.summary import Table, amount, bounded, duration, facts_line, resource_label, tables
 from flowsched.version import __version__
 
@@ -42,6 +43,27 @@ def write_report(metrics: Metrics, path: str | Path) -> None:
         Matplotlib is missing; the message says how to install it.
     """
     replace(path, report(metrics))
+
+
+def write_plots(result: Metrics | Comparison, folder: str | Path) -> list[Path]:
+    """Write each plot of a run or a comparison as SVG, PDF and PNG, named by its title; return the files.
+
+    Raises
+    ------
+    ImportError
+        Matplotlib is missing.
+    OSError
+        The folder or a file cannot be written.
+    """
+    plots = draw(result) if isinstance(result, Metrics) else draw_comparison(result)
+    folder, written = Path(folder), []
+    folder.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        name = "_".join(re.findall(r"\w+", plot.title.lower()))
+        for form in FORMATS:
+            written.append(folder / f"{name}.{form}")
+            replace(written[-1], plot.image(form))
+    return written
 
 
 def report(metrics: Metrics) -> str:
@@ -87,7 +109,7 @@ def figures(plots: Iterable[Plot]) -> str:
     return "\n".join(
         f'<figure class="{plot.width}">'
         f"<figcaption><b>{html.escape(plot.title)}</b> {html.escape(plot.caption)}</figcaption>"
-        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}">'
+        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.image()).decode()}">'
         "</figure>"
         for plot in plots
     )
@@ -230,26 +252,11 @@ def comparison_report(comparison: Comparison) -> str:
     done, wanted = len(comparison.outcomes), len(comparison.schedulers) * len(comparison.seeds)
     line = f"{len(comparison.schedulers)} schedulers, seeds {', '.join(map(str, comparison.seeds))}, the same arrivals for all"
     line += "" if comparison.whole else f"; interrupted after {done} of {wanted} runs"
-    first = f"seed {comparison.seeds[0]}"
     waited = any(max(run.waiting[1], default=0) > 0 for run in comparison.outcomes)
     line += "" if waited or not done else "; no task waited"
-    drawn: list[tuple[str, str, str, Callable[[Axes, Comparison], None]]] = [
-        ("Waiting tasks", f"over time, {first}", "full", _waiting),
-        ("Waiting time", f"tasks that waited at most so long, {first}", "full", _waits),
-    ] * waited
-    drawn += [
-        (heading(m)[0].upper() + heading(m)[1:], "mean and range over seeds", "half", _bars(m))
-        for m in _BARS
-        if (waited or not m.startswith("wait")) and any(run.figures[m] > 0 for run in comparison.outcomes)
-    ]
-    plots = [
-        Plot(name, caption, width, svg(comparison, width, fill))
-        for name, caption, width, fill in drawn
-        if comparison.outcomes
-    ]
     facts = {**comparison.facts, "flowsched": __version__}
     body = f"""<section class="plots" style="margin-top: 28px">
-{figures(plots)}
+{figures(draw_comparison(comparison))}
 </section>
 <section class="tables">
 {"".join(map(html_table, comparison.tables()))}
@@ -258,6 +265,24 @@ def comparison_report(comparison: Comparison) -> str:
 <footer>Made by flowsched. Times are simulated but for decisions, which are this computer's.</footer>
 """
     return page(title, line, body, _CSS)
+
+
+def draw_comparison(comparison: Comparison) -> list[Plot]:
+    """Return the plots of a comparison, in reading order."""
+    if not comparison.outcomes:
+        return []
+    first = f"seed {comparison.seeds[0]}"
+    waited = any(max(run.waiting[1], default=0) > 0 for run in comparison.outcomes)
+    drawn: list[tuple[str, str, str, Callable[[Axes, Comparison], None]]] = [
+        ("Waiting tasks", f"over time, {first}", "full", _waiting),
+        ("Waiting time", f"tasks by their waiting time, {first}", "full", _waits),
+    ] * waited
+    drawn += [
+        (heading(m)[0].upper() + heading(m)[1:], "mean and range over seeds", "half", _bars(m))
+        for m in _BARS
+        if (waited or not m.startswith("wait")) and any(run.figures[m] > 0 for run in comparison.outcomes)
+    ]
+    return [Plot(name, caption, width, fill, comparison) for name, caption, width, fill in drawn]
 
 
 def _said(value: Any) -> str:

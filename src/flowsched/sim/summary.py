@@ -7,7 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flowsched.sim.metrics import Metrics, Percentiles
+from flowsched.sim.users import incidents, scarce, shares, users
 
 _CODES = {
     "NO_FIT": "no machine has room now",
@@ -40,6 +44,10 @@ _PHASES = {
 }
 
 
+_MOST_USERS = 20
+"""Users up to which each has a row."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A titled table; the first column holds names, the others numbers (and `notes`, if any, a remark at the end)."""
@@ -52,9 +60,27 @@ class Table:
 
 def tables(metrics: Metrics) -> list[Table]:
     """Return all tables, in reading order."""
-    found = [_tasks(metrics), _usage(metrics), _fragmentation(metrics), _energy(metrics), _input(metrics)]
+    found = [
+        _tasks(metrics),
+        user_table(metrics),
+        _usage(metrics),
+        _fragmentation(metrics),
+        _energy(metrics),
+        _input(metrics),
+    ]
     found += [_wait(metrics), _turnaround(metrics), _latency(metrics), _network(metrics)]
     return [table for table in found if table.rows]
+
+
+def story(metrics: Metrics) -> list[str]:
+    """Return what happened to machines and to the tasks on them, a line each, in order of time."""
+    return [f"{_clock(time)}  {what}" for time, what in incidents(metrics)]
+
+
+def _clock(seconds: float) -> str:
+    """Return a time as hours and minutes."""
+    minutes = int(seconds // 60)
+    return f"{minutes // 60}:{minutes % 60:02}"
 
 
 def facts_line(metrics: Metrics) -> str:
@@ -144,6 +170,41 @@ def _obstacles(metrics: Metrics) -> dict[str, str]:
         some = [f"{what} on {n:,} machines" for what, n in mean if n]
         words[code] = ": " + ", ".join(some) if some else ""
     return words
+
+
+def user_table(metrics: Metrics) -> Table:
+    """Return a row per user: parts of the scarcest resource, waiting time and stopped tasks; no rows without several users."""
+    names = users(metrics)
+    if not 1 < len(names) <= _MOST_USERS or not len(metrics.runs["start"]):
+        return Table("", (), ())
+    found, arrivals = shares(metrics), np.array(metrics.table["arrival"], np.float64)
+    first, last = float(arrivals.min()), float(arrivals.max())
+
+    def column(amounts: NDArray[np.float64] | None) -> list[str]:
+        parts = None if amounts is None else found.parts(amounts, first, last)
+        return ["-"] * len(names) if parts is None else [_percent(part) for part in parts.tolist()]
+
+    columns = [column(found.asked), column(found.entitled), column(found.received)]
+    of_task = np.array([names.index(str(user) if user is not None else "no user") for user in metrics.table["user"]])
+    waited, stopped = (np.array(metrics.table[name], np.float64) for name in ("waited", "preempted"))
+    rows = []
+    for i, name in enumerate(names):
+        mine = of_task == i
+        rows.append(
+            (
+                name,
+                f"{mine.sum():,}",
+                *(part[i] for part in columns),
+                duration(float(waited[mine].mean())),
+                f"{stopped[mine].sum():,.0f}",
+            )
+        )
+    label, fair = resource_label(scarce(metrics)), "entitled" if metrics.facts.get("policy") == "shares" else "max-min"
+    return Table(
+        f"Users, and their parts of the {label}s up (means from the first to the last arrival)",
+        ("", "tasks", "asked for", fair, "received", "waited, mean", "preempted"),
+        rows,
+    )
 
 
 def _usage(metrics: Metrics) -> Table:
