@@ -66,7 +66,10 @@ def test_a_malformed_trace_is_one_line(command: str, tmp_path: Path) -> None:
     path.write_text("task,arrival,duration,cpu\na,0,soon,1\n")
     result = run("trace", command, path, *([tmp_path / "y.csv"] if command == "convert" else []))
     assert result.exit_code == 2
-    assert result.stderr == f"Error: {path}, line 2, column 'duration': a number expected, got 'soon'\n"
+    assert (
+        result.stderr
+        == f"Error: {path}, line 2, column 'duration': a number of seconds, or a time span such as 90s, 15m or 1:30:00, expected, got 'soon'\n"
+    )
     assert list(tmp_path.iterdir()) == [path]
 
 

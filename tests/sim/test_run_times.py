@@ -56,7 +56,11 @@ def test_columns_are_read_and_written(tmp_path: Path) -> None:
     ("old", "new", "says"),
     [
         ("100,10", "0,10", "line 2, column 'duration.K80': a number > 0 expected"),
-        ("100,10", "soon,10", "line 2, column 'duration.K80': a number expected, got 'soon'"),
+        (
+            "100,10",
+            "soon,10",
+            "line 2, column 'duration.K80': a number of seconds, or a time span such as 90s, 15m or 1:30:00, expected, got 'soon'",
+        ),
         ("40,100", "inf,100", "line 2, column 'duration': a finite number"),
         ("40,100", "0,100", "line 2, column 'duration': a number > 0 expected where run times depend"),
     ],

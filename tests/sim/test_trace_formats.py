@@ -232,7 +232,7 @@ MALFORMED = {
     "unknown column": ("x.csv", "task,arrival,duration,cpu,durtion\na,0,1,1,5\n", "line 1, column 'durtion': unknown; known are task"),
     "no duration": ("x.csv", "task,arrival,cpu\na,0,1\n", "line 1: no column 'duration'"),
     "column twice": ("x.csv", "task,arrival,duration,cpu,cpu\na,0,1,1,5\n", "line 1: column 'cpu' occurs twice"),
-    "empty duration": ("x.csv", "task,arrival,duration,cpu\na,0,,1\n", "line 2, column 'duration': a number expected, got ''"),
+    "empty duration": ("x.csv", "task,arrival,duration,cpu\na,0,,1\n", "line 2, column 'duration': a number of seconds, or a time span such as 90s, 15m or 1:30:00, expected, got ''"),
     "a task twice": ("x.csv", "task,arrival,duration,cpu\na,0,1,1\na,2,1,1\n", "line 3, column 'task': task 'a' occurs twice, first in line 2"),
     "no resource": ("x.csv", "task,arrival,duration\na,0,1\n", "line 2: no column of an amount"),
     "a gang too large": ("x.csv", "task,arrival,duration,cpu,gang\na,0,1,1,2\n", "line 2, column 'gang': at most 1 expected"),
@@ -372,7 +372,8 @@ def test_what_is_no_trace_says_which_formats_there_are(tmp_path: Path) -> None:
     for text in (b"", b"hello\n", b"\xff\xfe\x00", b"name,age\nbob,7\n", b'{"name": 7}\n', b"[]"):
         (tmp_path / "x").write_bytes(text)
         with pytest.raises(
-            TraceError, match=r"in none of the known formats \(openb, google2011, .*CSV needs the columns"
+            TraceError,
+            match=r"in none of the known formats \(openb, google2011, .*CSV trace needs the columns",
         ):
             load_trace(tmp_path / "x")
     for text in (b"[[[", b"{" * 70000, b'{"arrival": '):

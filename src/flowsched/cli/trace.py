@@ -15,6 +15,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from flowsched import sim
+from flowsched.boundary.validate import named
 from flowsched.cli import endings
 from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import MICRO, Resources
@@ -36,8 +37,14 @@ _OPTIONS = (
     click.option(
         "--machines",
         metavar="MACHINES",
-        help="Machines instead of the trace's: 32xcpu=4,mem=16384 (and more after a +), or a CSV file.",
+        help="Machines instead of the trace's: 32xcpu=4,mem=16G (and more after a +), or a CSV file.",
     ),
+    click.option(
+        "--columns",
+        metavar="NAME=COLUMN,...",
+        help='Columns of a table by their own names: arrival="Submit Time",duration=Elapsed,demand.cpu=ReqCPUS.',
+    ),
+    click.option("--skip-bad", is_flag=True, help="Skip rows of a table that cannot be read, and count them."),
 )
 _MOST = 12
 """Rows of a table of machines; the rest is one row."""
@@ -52,7 +59,15 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def load(path: str, options: dict[str, Any]) -> sim.Workload:
     """Return a trace, or the first tasks of it."""
-    work = sim.load_trace(path, options["format"], variant=options["variant"], machines=options["machines"])
+    columns = None if options["columns"] is None else named("--columns", options["columns"], "NAME=COLUMN")
+    work = sim.load_trace(
+        path,
+        options["format"],
+        variant=options["variant"],
+        machines=options["machines"],
+        columns=columns,
+        skip_bad=options["skip_bad"],
+    )
     return work if options["limit"] is None else work.head(options["limit"])
 
 
@@ -125,7 +140,9 @@ def info(file: str, **options: Any) -> None:
     workload = load(file, options)
     out = endings.Out()
     named = (
-        "the bundled model" if file == "model" else sim.SYNTHETIC.get(file) or recognised(file, options["format"]).title
+        "the bundled model"
+        if file == "model"
+        else sim.SYNTHETIC.get(file) or recognised(file, options["format"], table=options["columns"] is not None).title
     )
     out.print(Text(f"{workload.name}: {named}", style="bold"))
     for note in getattr(workload, "notes", ()):

@@ -12,11 +12,11 @@ from flowsched.sim.gavel import max_min_throughput
 from flowsched.sim.links import NetworkModel
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.power import Energy, PowerModel
-from flowsched.sim.report import comparison_report, report, write_comparison, write_report
+from flowsched.sim.report import comparison_report, report, write_comparison, write_plots, write_report
 from flowsched.sim.schedulers import SCHEDULERS, scheduler
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
-from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
+from flowsched.sim.traces.load import TRACE_FORMATS, from_frame, load_trace
 from flowsched.sim.traces.machines import read_machines, with_machine_events
 from flowsched.sim.traces.table import write_trace
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload, estimated
@@ -54,6 +54,7 @@ __all__ = [
     "compare",
     "comparison_report",
     "estimated",
+    "from_frame",
     "load_trace",
     "max_min_throughput",
     "read_machines",
@@ -62,6 +63,7 @@ __all__ = [
     "synthetic",
     "with_machine_events",
     "write_comparison",
+    "write_plots",
     "write_report",
     "write_trace",
 ]

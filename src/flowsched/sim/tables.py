@@ -13,12 +13,13 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flowsched.boundary import units
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.model import LARGEST
 from flowsched.exceptions import TraceError
@@ -40,15 +41,44 @@ _SPARE = 2**20
 """Lines that any file may have, empty or not; otherwise a small archive could take hours to read."""
 
 
+_FORMS: dict[Callable[[str], float], str] = {
+    units.seconds: "a number of seconds, or a time span such as 90s, 15m or 1:30:00,",
+    units.moment: "a number of seconds, or a date such as 2026-01-31T12:00:00,",
+    units.mebibytes: "a number of MiB, or an amount such as 64G,",
+    units.cores: "a number of cores, or of thousandths such as 500m,",
+}
+"""Forms of text that functions read, for messages."""
+
+
 class Row:
     """One line of a table: columns by name, and errors that name the place."""
 
-    def __init__(self, path: Path, line: int, cells: Mapping[str, str], header: int | None = None) -> None:
-        self.path, self.line, self._cells = path, line, cells
+    def __init__(
+        self, path: Path | str, line: int, cells: Mapping[str, str], header: int | None = None, kind: str = "line"
+    ) -> None:
+        self.path, self.line, self._cells, self.kind = path, line, cells, kind
         self.header = line if header is None else header  # the line that names the columns
+        self._given: Mapping[str, str] = {}
+
+    def renamed(self, columns: Mapping[str, str], known: Callable[[str], bool]) -> Row:
+        """Return the row with columns by other names; those left that are not known are dropped."""
+        used = {*columns.values()}
+        cells = {name: text for name, text in self._cells.items() if name not in used and known(name)}
+        row = Row(
+            self.path, self.line, cells | {to: self.text(name) for to, name in columns.items()}, self.header, self.kind
+        )
+        row._given = columns
+        return row
+
+    def part(self, columns: Sequence[str]) -> Row:
+        """Return a row of these columns alone."""
+        row = Row(self.path, self.line, {name: self.text(name) for name in columns}, self.header, self.kind)
+        row._given = self._given
+        return row
 
     def error(self, column: str, message: str) -> TraceError:
-        return TraceError(f"{self.path}, line {self.line}, column {column!r}: {message}")
+        name = self._given.get(column, column)
+        return TraceError(f"{self.path}, {self.kind} {self.line}, column {name!r}: {message}")
 
     def text(self, column: str) -> str:
         """Return a cell; "" also for a column that the table does not have."""
@@ -58,21 +88,31 @@ class Row:
         """Return True if the table has this column."""
         return column in self._cells
 
+    def names(self) -> Iterator[str]:
+        """Yield the names of all columns."""
+        return iter(self._cells)
+
     def filled(self) -> Iterator[str]:
         """Yield the names of the columns that are not empty here."""
         return (name for name, text in self._cells.items() if text)
 
     def number(
-        self, column: str, default: float | None = None, most: float = LARGEST, least: float = 0, endless: bool = False
+        self,
+        column: str,
+        default: float | None = None,
+        most: float = LARGEST,
+        least: float = 0,
+        endless: bool = False,
+        read: Callable[[str], float] = float,
     ) -> float:
-        """Return a number from `least` to `most`; if `endless`, also infinity."""
+        """Return a number from `least` to `most`; if `endless`, also infinity.  `read` makes a number of text."""
         text = self.text(column)
         if not text and default is not None:
             return default
         try:
-            value = float(text)
-        except ValueError:
-            raise self.error(column, f"a number expected, got {quoted(text)}") from None
+            value = read(text)
+        except (ValueError, OverflowError):
+            raise self.error(column, f"{_FORMS.get(read, 'a number')} expected, got {quoted(text)}") from None
         if endless and value == math.inf:
             return value
         if not (math.isfinite(value) and value >= least):
@@ -151,7 +191,7 @@ def _lines(
         reader = csv.reader(
             lines if remarks is None else _without_remarks(lines, remarks),
             delimiter=delimiter,
-            quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
+            quoting=csv.QUOTE_MINIMAL if delimiter in ",;" else csv.QUOTE_NONE,
             strict=True,
         )
         while True:
@@ -193,11 +233,16 @@ def _bounded(path: Path, text: io.TextIOWrapper, limit: int) -> Iterator[str]:
         yield line
 
 
+def delimiter_of(line: str) -> str:
+    """Return the character between the columns of a header: a comma, semicolon, tab or bar."""
+    return max(",;\t|", key=line.count)
+
+
 def named_rows(
-    path: Path, columns: Sequence[str], limit: int = LIMIT, remarks: list[str] | None = None
+    path: Path, columns: Sequence[str], limit: int = LIMIT, remarks: list[str] | None = None, delimiter: str = ","
 ) -> Iterator[Row]:
     """Yield the rows of a table with a header; lines before it that start with ``#`` go to `remarks`, if that is given."""
-    lines = _lines(path, limit, remarks=remarks)
+    lines = _lines(path, limit, delimiter, remarks)
     top, header = next(lines, (1, []))
     if not header:
         raise TraceError(f"{path}: the file is empty")
@@ -262,6 +307,15 @@ def json_records(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, dict[str
                 return
             raise TraceError(f"{path}, line {number}: ',' or ']' expected after an object of the array")
         at = end
+
+
+def json_document(path: Path, limit: int = LIMIT) -> dict[str, Any]:
+    """Return the object that a file is."""
+    with _opened(path, "JSON") as file:
+        text = file.read(limit + 1)
+    if len(text) > limit:
+        raise TraceError(f"{path}: the file is larger than the limit of {limit} characters (limit)")
+    return _object(path, 1, _decoded(path, 1, text, len(text) - len(text.lstrip()))[0])
 
 
 def is_json(text: str) -> bool:

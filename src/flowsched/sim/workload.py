@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,6 +210,8 @@ class Workload:
     horizon: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     run_times: Mapping[Hashable, Mapping[str, float]] = field(default_factory=dict)
+    from_frame: ClassVar[Callable[..., Trace]]
+    """The workload of a table in memory: `flowsched.sim.from_frame`."""
 
     def __post_init__(self) -> None:
         for name, kind in (("arrivals", Arrival), ("machines", Machine), ("machine_events", Event)):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flowsched.cluster.model import Machine
-from flowsched.sim.tables import LIMIT, head
+from flowsched.sim.tables import LIMIT, delimiter_of, head
 from flowsched.sim.workload import QOS_PRIORITY, Trace
 
 
@@ -59,7 +59,7 @@ class TraceSource:
     @cached_property
     def header(self) -> list[str]:
         try:
-            return [cell.strip() for cell in next(csv.reader([self.line]), [])]
+            return [cell.strip() for cell in next(csv.reader([self.line], delimiter=delimiter_of(self.line)), [])]
         except csv.Error:
             return []
 
@@ -88,12 +88,18 @@ class TraceOptions:
         Largest number of characters of a file, after decompression.
     machines : sequence of Machine or None
         Replacement for the trace's machines, after it has been read.
+    columns : mapping of str to str
+        Names of columns in a table, by those that flowsched uses.
+    skip_bad : bool
+        Skip rows that cannot be read, with a note, instead of raising TraceError.
     """
 
     variant: str | None = None
     qos_priority: Mapping[str, int] = field(default_factory=lambda: QOS_PRIORITY)
     limit: int = LIMIT
     machines: Sequence[Machine] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)

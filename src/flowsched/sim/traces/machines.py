@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from flowsched.boundary.units import mebibytes
 from flowsched.boundary.validate import instance, named, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError, TraceError
@@ -60,9 +61,10 @@ def read_machines(text: str | Path) -> list[Machine]:
                 labels[name.removeprefix("label.")] = amount
                 continue
             try:
-                capacity[name] = float(amount)
+                capacity[name] = mebibytes(amount) if name == "mem" else float(amount)
             except ValueError:
-                raise InputError(f"machines: {name}: a number expected, got {quoted(amount)}") from None
+                form = "a number of MiB, or an amount such as 64G," if name == "mem" else "a number"
+                raise InputError(f"machines: {name}: {form} expected, got {quoted(amount)}") from None
         machines += [Machine(f"m{len(machines) + i}", capacity, labels=labels) for i in range(int(found[1]))]
     if not machines:
         raise InputError("machines: none")

@@ -13,11 +13,12 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from flowsched.boundary.files import replace
+from flowsched.boundary.units import cores, date, mebibytes, moment, nearest, seconds
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import (
     Event,
@@ -30,7 +31,8 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.model import LARGEST, MOST_DEVICES, Machine, Task
 from flowsched.exceptions import InputError, TraceError
-from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, json_records, named_rows, plain_or_gzipped
+from flowsched.sim.metrics import parquet_modules
+from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, delimiter_of, json_records, named_rows, plain_or_gzipped
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import LATEST, Arrival, Trace, Workload, in_order
 
@@ -57,6 +59,12 @@ _SHARED = ("user", "priority", "gang", "deadline")
 _WORST = 2**31
 
 
+def is_column(name: str) -> bool:
+    """Return True for a column of tasks."""
+    kind, _, rest = name.partition(".")
+    return name in COLUMNS or name in AMOUNTS or (bool(rest) and kind in ("demand", "constraint", "duration", "data"))
+
+
 class Reader:
     """Rows of tasks and machines, as they come, and the trace that they make.
 
@@ -64,33 +72,58 @@ class Reader:
     that rows may name; None for any.
     """
 
-    def __init__(self, path: Path, known: Collection[Hashable] = (), resources: Collection[str] | None = None) -> None:
+    _units: ClassVar[dict[str, Callable[[str], float]]] = {"cpu": cores, "mem": mebibytes}
+
+    def __init__(
+        self,
+        path: Path | str,
+        known: Collection[Hashable] = (),
+        resources: Collection[str] | None = None,
+        options: TraceOptions | None = None,
+    ) -> None:
         self.path = path
+        self.options = options or TraceOptions()
         self.resources: dict[str, None] = {}
         self.machines: list[Machine] = []
         self.facts: dict[str, Any] = {}
         self.run_times: dict[Hashable, dict[str, float]] = {}
         self._jobs: dict[tuple[float, str], _Job] = {}
+        self._dated: Row | None = None  # the first row, if its arrival is a date
+        self._unused: dict[str, None] = {}
+        self._bad: list[str] = []
         self._lines: dict[str, int] = {}
         self._known = {*known}
         self._allowed = resources
         self._events: list[tuple[Row, Event]] = []
+
+    def take(self, row: Row) -> None:
+        """Take a row of a task by the options: with columns of other names, or skipped if it is bad."""
+        if self.options.columns:
+            given = {*self.options.columns.values()}
+            self._unused |= dict.fromkeys(name for name in row.names() if name not in given and not is_column(name))
+            row = row.renamed(self.options.columns, is_column)
+        try:
+            self.task(row)
+        except TraceError as error:
+            if not self.options.skip_bad:
+                raise
+            self._bad.append(str(error))
 
     def task(self, row: Row) -> None:
         """Take a row of a task."""
         name = row.text("task") or f"t{len(self._lines)}"
         if name in self._lines:
             raise row.error("task", f"task {quoted(name)} occurs twice, first in line {self._lines[name]}")
-        self._lines[name] = row.line
+        run_times: dict[str, float] = {}
         models = [column for column in row.filled() if column.startswith("duration.")]
         sources = [column for column in row.filled() if column.startswith("data.")]
         demand, constraints = self._columns(row, (*COLUMNS, *models, *sources), "demand", "constraint")
-        duration = row.number("duration", most=LATEST, endless=not models)
+        duration = row.number("duration", most=LATEST, endless=not models, read=seconds)
         if models:
             for column in ("duration", *models):
-                if not row.number(column, most=LATEST) > 0:
+                if not row.number(column, most=LATEST, read=seconds) > 0:
                     raise row.error(column, "a number > 0 expected where run times depend on the GPU model")
-            self.run_times[name] = {c.partition(".")[2]: row.number(c, most=LATEST) for c in models}
+            run_times = {c.partition(".")[2]: row.number(c, most=LATEST, read=seconds) for c in models}
         details: dict[str, Any] = {}
         if constraints:
             details["constraints"] = {label: values.split("|") for label, values in constraints.items()}
@@ -101,20 +134,45 @@ class Reader:
         if row.text("apart"):
             details["apart"] = row.integer("apart", least=1)
         if row.text("estimate"):
-            details["duration"] = row.number("estimate", most=LATEST)
+            details["duration"] = row.number("estimate", most=LATEST, read=seconds)
         task = Task(name, demand, **details)
-        key = row.number("arrival", most=LATEST), row.text("job") or name
+        key = self._time(row, "arrival"), row.text("job") or name
         job = self._jobs.get(key)
         if job is None:
-            job = self._jobs[key] = _Job(row)
-        for column, text in job.shared.items():
-            if row.text(column) != text:
+            job = _Job(row)
+        for column in _SHARED:
+            if (text := job.row.text(column)) != row.text(column):
                 raise row.error(
                     column,
-                    f"job {quoted(key[1])} has {quoted(text)} in line {job.line}, got {quoted(row.text(column))}",
+                    f"job {quoted(key[1])} has {quoted(text)} in {row.kind} {job.row.line}, got {quoted(row.text(column))}",
                 )
+        self._jobs[key] = job
+        if run_times:
+            self.run_times[name] = run_times
+        self._lines[name] = row.line
+        self.resources |= dict.fromkeys(demand)
         job.tasks.append(task)
         job.durations.append(duration)
+
+    def _time(self, row: Row, column: str) -> float:
+        """Return a time in seconds; all of a trace are numbers, or all are dates."""
+        try:
+            float(row.text(column))
+            dated = False
+        except ValueError:
+            dated = True
+        if not self._lines and column == "arrival":
+            self._dated = row if dated else None
+        elif dated != (self._dated is not None):
+            raise row.error(
+                column,
+                f"{('a number of seconds', 'a date')[not dated]} expected as in the first row, got {quoted(row.text(column))}",
+            )
+        return (
+            row.number(column, most=math.inf, least=-math.inf, read=moment)
+            if dated
+            else row.number(column, most=LATEST)
+        )
 
     def machine(self, row: Row) -> None:
         """Take a row of a machine."""
@@ -124,6 +182,7 @@ class Reader:
         if kind not in EVENTS:
             raise row.error("event", f"{', '.join(EVENTS)} expected, got {quoted(kind)}")
         capacity, labels = self._columns(row, MACHINE_COLUMNS, "capacity", "label")
+        self.resources |= dict.fromkeys(capacity)
         slots = row.integer("slots") if row.text("slots") else None
         rack, when = row.text("rack") or None, row.number("time", most=LATEST) if row.text("time") else None
         until = row.number("until", most=LATEST) if row.text("until") else None
@@ -182,10 +241,14 @@ class Reader:
         declared = self.facts.get("resources")
         first = declared or [name for name in AMOUNTS if name in self.resources]
         resources = tuple(dict.fromkeys([*first, *self.resources]))
-        arrivals = [job.arrival(self.path, *key) for key, job in self._jobs.items()]
+        origin = min(time for time, _ in self._jobs) if self._dated is not None else 0.0
+        arrivals = [
+            job.arrival(time - origin, name, lambda row: self._time(row, "deadline") - origin)
+            for (time, name), job in self._jobs.items()
+        ]
         units = self.facts.get("units", {} if declared else {n: _UNITS[n] for n in resources if n in _UNITS})
         return Trace(
-            self.facts.get("name", self.path.name.split(".")[0]),
+            self.facts.get("name", Path(self.path).name.split(".")[0]),
             arrivals,
             self.machines,
             self.events(),
@@ -193,9 +256,18 @@ class Reader:
             units=units,
             horizon=self.facts.get("horizon"),
             facts={"source": str(self.path)},
-            notes=tuple(self.facts.get("notes", ())),
+            notes=(*self.facts.get("notes", ()), *self._remarks()),
             run_times=self.run_times,
         )
+
+    def _remarks(self) -> Iterator[str]:
+        """Yield what the reader assumed and left out."""
+        if self._dated is not None:
+            yield f"times are counted from the first arrival, {date(min(self._jobs)[0])}"
+        if self._unused:
+            yield f"columns that are not used: {', '.join(self._unused)}"
+        if self._bad:
+            yield f"{len(self._bad):,} rows are skipped; the first: {self._bad[0]}"
 
     def _columns(
         self, row: Row, known: tuple[str, ...], amount: str, label: str
@@ -212,36 +284,37 @@ class Reader:
                 if self._allowed is not None and name not in self._allowed:
                     raise row.error(column, f"the workload's resources are {', '.join(self._allowed)}")
                 devices = name == "gpu" and amount == "capacity"
-                amounts[name] = row.number(column, most=MOST_DEVICES if devices else LARGEST)
+                read = self._units.get(name, float)
+                amounts[name] = row.number(column, most=MOST_DEVICES if devices else LARGEST, read=read)
                 if name == "gpu" and amounts[name] % 1 and (amount == "capacity" or amounts[name] > 1):
                     share = "" if amount == "capacity" else "a share of one GPU or "
                     raise row.error(column, f"{share}a whole number of GPUs expected, got {amounts[name]:g}")
             elif dot and name and kind == label:
                 labels[name] = row.text(column)
             elif column not in known:
-                raise Row(row.path, row.header, {}).error(
-                    column, f"unknown; known are {', '.join((*known, *AMOUNTS))}, {amount}.NAME and {label}.NAME"
+                names = (*known, *AMOUNTS)
+                raise Row(row.path, row.header, {}, kind=row.kind).error(
+                    column,
+                    f"unknown; known are {', '.join(names)}, {amount}.NAME and {label}.NAME{nearest(column, names)}",
                 )
-        self.resources |= dict.fromkeys(amounts)
         return amounts, labels
 
 
 class _Job:
     """Tasks of a job that arrive at one time, and the properties of the job in their rows."""
 
-    __slots__ = ("durations", "line", "priority", "shared", "tasks")
+    __slots__ = ("durations", "priority", "row", "tasks")
 
     def __init__(self, row: Row) -> None:
-        self.line = row.line
-        self.shared = {column: row.text(column) for column in _SHARED}
+        self.row = row.part(_SHARED)
         self.priority = row.integer("priority", default=0, most=_WORST, least=-_WORST)
         self.tasks: list[Task] = []
         self.durations: list[float] = []
 
-    def arrival(self, path: Path, time: float, job: str) -> Arrival:
-        row = Row(path, self.line, self.shared)
+    def arrival(self, time: float, job: str, date: Callable[[Row], float]) -> Arrival:
+        row = self.row
         gang = row.integer("gang", most=len(self.tasks), least=1) if row.text("gang") else None
-        deadline = row.number("deadline", most=LATEST) if row.text("deadline") else None
+        deadline = date(row) if row.text("deadline") else None
         submitted = JobSubmitted(job, tuple(self.tasks), row.text("user") or None, self.priority, gang, deadline)
         return Arrival(time, submitted, tuple(self.durations))
 
@@ -251,14 +324,16 @@ def _csv_recognises(source: TraceSource) -> bool:
 
 
 def _read_csv(source: TraceSource, options: TraceOptions) -> Trace:
-    path, reader = source.path, Reader(source.path)
+    path, reader = source.path, Reader(source.path, options=options)
     remarks: list[str] = []
     beside = plain_or_gzipped(path.with_name(path.name.split(".csv")[0] + ".machines.csv"))
     if beside is not None and options.machines is None:
         for row in named_rows(beside, ("machine",), options.limit):
             reader.machine(row)
-    for row in named_rows(path, ("arrival", "duration"), options.limit, remarks):
-        reader.task(row)
+    needed = [options.columns.get(name, name) for name in ("arrival", "duration")]
+    needed += [name for name in options.columns.values() if name not in needed]
+    for row in named_rows(path, needed, options.limit, remarks, delimiter_of(source.line)):
+        reader.take(row)
     for i, remark in enumerate(remarks, 1):
         key, _, text = (part.strip() for part in remark.partition(":"))
         reader.fact(Row(path, i, {key: text}), key, text)
@@ -270,7 +345,7 @@ def _jsonl_recognises(source: TraceSource) -> bool:
 
 
 def _read_jsonl(source: TraceSource, options: TraceOptions) -> Trace:
-    reader = Reader(source.path)
+    reader = Reader(source.path, options=options)
     for line, record in json_records(source.path, options.limit):
         row = cells_of(source.path, line, record)
         if "machine" in record and "task" not in record:
@@ -281,10 +356,64 @@ def _read_jsonl(source: TraceSource, options: TraceOptions) -> Trace:
                 for text in row.text(key).split("|") if key == "note" else (row.text(key),):
                     reader.fact(row, key, text)
         else:
-            reader.task(row)
+            reader.take(row)
     return reader.trace()
 
 
+def read_frame(frame: Any, name: str, options: TraceOptions) -> Trace:
+    """Return the trace of a table in memory: a pandas, polars or Arrow one, or a mapping of columns."""
+    names = (
+        list(frame)
+        if isinstance(frame, Mapping)
+        else list(getattr(frame, "column_names", getattr(frame, "columns", ())))
+    )
+    if not names:
+        raise InputError("frame: a table with columns expected: pandas, polars, Arrow, or a mapping of sequences")
+    columns = [_values(frame[one]) for one in names]
+    if len({len(column) for column in columns}) > 1:
+        raise InputError("frame: columns of one length expected")
+    texts, reader = [str(one) for one in names], Reader(name, options=options)
+    for given, wanted in ((options.columns.get(one, one), one) for one in ("arrival", "duration", *options.columns)):
+        if given not in texts:
+            raise InputError(f"frame: no column {given!r} for {wanted}; the columns are {', '.join(texts)}")
+    for i, values in enumerate(zip(*columns, strict=True)):
+        reader.take(Row(name, i, dict(zip(texts, map(_text_of, values), strict=True)), kind="row"))
+    return reader.trace()
+
+
+def _values(column: Any) -> Sequence[Any]:
+    method = next((m for m in ("to_pylist", "to_list", "tolist") if hasattr(column, m)), None)
+    return list(getattr(column, method)()) if method else list(column)
+
+
+def _text_of(value: Any) -> str:
+    """Return a value of a table as a cell of CSV."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, list | tuple):
+        return "|".join(map(_text_of, value))
+    if hasattr(value, "total_seconds"):
+        return repr(value.total_seconds())
+    return str(value.isoformat() if hasattr(value, "isoformat") else value).strip()
+
+
+def _parquet_recognises(source: TraceSource) -> bool:
+    if not source.path.is_file():
+        return False
+    with source.path.open("rb") as file:
+        return file.read(4) == b"PAR1"
+
+
+def _read_parquet(source: TraceSource, options: TraceOptions) -> Trace:
+    arrow, parquet = parquet_modules()
+    try:
+        table = parquet.read_table(source.path)
+    except arrow.ArrowInvalid as error:
+        raise TraceError(f"{source.path}: not a Parquet file ({error})") from None
+    return read_frame(table, str(source.path), options)
+
+
+PARQUET = TraceFormat("parquet", "Parquet, with the columns of CSV", _parquet_recognises, _read_parquet)
 CSV = TraceFormat("csv", "CSV", _csv_recognises, _read_csv)
 JSONL = TraceFormat("jsonl", "JSON lines", _jsonl_recognises, _read_jsonl)
 
