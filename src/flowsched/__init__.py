@@ -78,6 +78,7 @@ from flowsched.network.certificate import certify
 from flowsched.network.curves import cost_by_amount, cost_by_capacity
 from flowsched.network.dimacs import read_dimacs, write_dimacs
 from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.max_flow import MaxFlow, max_flow
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.ortools import SimpleMinCostFlow
 from flowsched.network.problem import FlowProblem, from_adjacency, from_incidence, scale_costs
@@ -175,6 +176,7 @@ __all__ = [
     "MachineRemoved",
     "MachineSampled",
     "MachineUpdated",
+    "MaxFlow",
     "MaxMin",
     "Migrate",
     "NotIn",
@@ -236,6 +238,7 @@ __all__ = [
     "cost_by_capacity",
     "from_adjacency",
     "from_incidence",
+    "max_flow",
     "min_cost_flow",
     "read_dimacs",
     "replay",
