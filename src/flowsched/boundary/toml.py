@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flowsched.boundary.files import read
-from flowsched.boundary.validate import quoted
+from flowsched.boundary.validate import nearest, quoted
 from flowsched.exceptions import FlowschedError, InputError
 
 NEEDED = object()
@@ -106,7 +106,7 @@ class TomlFile:
             keys = {key: (check, None if default is NEEDED else default) for key, (check, default) in keys.items()}
         known = ", ".join(sorted(keys))
         for key in given.keys() - keys.keys():
-            self.made((*where, key), what, partial(_refuse, f"unknown; known: {known}"))
+            self.made((*where, key), what, partial(_refuse, f"unknown; known: {known}{nearest(key, keys)}"))
 
         def value(key: str, check: Check, default: Any) -> Any:
             return (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from difflib import get_close_matches
 
 _SPANS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])"
@@ -73,10 +71,3 @@ def cores(text: str) -> float:
     """Return a number of cores; ``500m`` is half of one, as in Kubernetes."""
     number, milli = text.strip(), text.strip().endswith("m")
     return float(number[:-1]) / 1000 if milli else float(number)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'NAME'?`` for the known name that is most like another one, "" if none is."""
-    names = {one.lower(): one for one in known}
-    found = get_close_matches(name.lower(), names, 1, 0.7)
-    return f"; did you mean {names[found[0]]!r}?" if found else ""

@@ -13,12 +13,16 @@ import math
 import re
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Set
+from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
+
+_LONGEST_NAME = 80
+"""Characters of a name up to which it is compared with known ones."""
 
 # Made once: every task is checked here, and making a union takes longer than testing against it.
 _WHOLE, _REAL = (int, np.integer), (int, float, np.integer, np.floating)
@@ -267,3 +271,12 @@ def masked(text: str) -> str:
     if "://" in text:
         text = _UNFINISHED.sub(r"\1:***", _PASSWORD.sub(r"\1:***@", text))
     return _PARAMETER.sub(r"\1***", text)
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'NAME'?`` for the known name that is most like a text, "" if none is."""
+    if type(name) is not str or len(name) > _LONGEST_NAME:
+        return ""
+    names = {one.lower(): one for one in known}
+    found = get_close_matches(name.lower(), names, 1, 0.7)
+    return f"; did you mean {names[found[0]]!r}?" if found else ""

@@ -25,6 +25,7 @@ from flowsched.boundary.validate import (
     LARGEST_AMOUNT,
     check_id,
     mapping,
+    nearest,
     number,
     ordered,
     quoted,
@@ -158,7 +159,9 @@ class Resources:
         vector = np.zeros(len(self.names), np.int64)
         for name, amount in amounts.items():
             if name not in self.index:
-                raise InputError(f"{what}: unknown resource {quoted(name)}; the resources are {', '.join(self.names)}")
+                raise InputError(
+                    f"{what}: unknown resource {quoted(name)}; the resources are {', '.join(self.names)}{nearest(name, self.names)}"
+                )
             try:
                 exact = _plain(amount) * MICRO
                 finite = math.isfinite(exact)
@@ -169,11 +172,11 @@ class Resources:
                     f"{what}[{name!r}]: a finite number from 0 to {LARGEST} expected, got {quoted(amount)}"
                 )
             # Floats such as 0.1 mean the nearest micro-unit, not the next one above by an error of 1e-17.
-            nearest = round(exact)
-            if abs(exact - nearest) > 1e-3:
+            micro = round(exact)
+            if abs(exact - micro) > 1e-3:
                 # Parts of a whole, as three thirds, fit together; each part is changed by less than a hundredth.
-                nearest = math.ceil(exact) if up and exact < _SMALL else math.floor(exact)
-            vector[self.index[name]] = nearest
+                micro = math.ceil(exact) if up and exact < _SMALL else math.floor(exact)
+            vector[self.index[name]] = micro
         return vector
 
     def demand(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:

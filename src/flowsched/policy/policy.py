@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched.policy._costs as _costs
-from flowsched.boundary.validate import number, quoted, truth, whole
+from flowsched.boundary.validate import nearest, number, quoted, truth, whole
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.constraint import Constraint, Witness, checked_constraints
@@ -150,7 +150,7 @@ class Policy:
             The name is unknown; the message lists the known ones.
         """
         if name not in Policy.names():
-            raise InputError(f"policy: unknown name {name!r}; known: {', '.join(_NAMED)}")
+            raise InputError(f"policy: unknown name {name!r}; known: {', '.join(_NAMED)}{nearest(name, _NAMED)}")
         return _NAMED[name]()
 
     @staticmethod

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flowsched.boundary.toml import NEEDED, TomlFile
-from flowsched.boundary.validate import amounts, mapping, quoted, seconds, text, whole
+from flowsched.boundary.validate import amounts, mapping, nearest, quoted, seconds, text, whole
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import Task
 from flowsched.exceptions import InputError
@@ -156,7 +156,7 @@ def _command(what: str, value: Any) -> str | list[str]:
 def _demand(known: Sequence[str], what: str, value: Any) -> dict[str, float]:
     for name, amount in mapping(what, value).items():
         if name not in known:
-            raise InputError(f"{what}: unknown resource {name!r}; known: {', '.join(known)}")
+            raise InputError(f"{what}: unknown resource {name!r}; known: {', '.join(known)}{nearest(name, known)}")
         amounts(f"{what}: {name}", amount)
     return dict(value)
 

@@ -9,7 +9,7 @@ from functools import cache
 from math import isfinite
 from typing import Any, NoReturn
 
-from flowsched.boundary.validate import quoted
+from flowsched.boundary.validate import nearest, quoted
 from flowsched.cluster import events as ev
 from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
@@ -91,13 +91,13 @@ def _event(index: int, record: Any) -> ev.Event:
         refuse("kind", f"the name of an event expected, got {quoted(kind)}")
     known = _kind(kind)
     if known is None:
-        refuse("kind", f"unknown, got {quoted(kind)}")
+        refuse("kind", f"unknown, got {quoted(kind)}{nearest(kind, filter(_kind, ev.__all__))}")
     for name in known:
         if known[name] and name not in record:
             refuse(name, "is missing")
     for name in record:
         if name not in known and name != "kind":
-            refuse(name, f"unknown; known: {', '.join(known)}")
+            refuse(name, f"unknown; known: {', '.join(known)}{nearest(name, known)}")
     tasks = record.get("tasks", [])
     if not isinstance(tasks, list):
         refuse("tasks", f"a list of tasks expected, got {quoted(tasks)}")
@@ -111,7 +111,7 @@ def _event(index: int, record: Any) -> ev.Event:
             refuse(f"{place}.id", "is missing")
         for name in task:
             if name not in _TASK:
-                refuse(f"{place}.{name}", f"unknown; known: {', '.join(_TASK)}")
+                refuse(f"{place}.{name}", f"unknown; known: {', '.join(_TASK)}{nearest(name, _TASK)}")
     try:
         return ev.from_dict(record)
     except FlowschedError as error:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from flowsched.boundary.validate import mapping, named, number, quoted
+from flowsched.boundary.validate import mapping, named, nearest, number, quoted
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources
 from flowsched.exceptions import InputError
 
@@ -100,7 +100,9 @@ class PowerModel:
         """Raise InputError if a key names none of these resources."""
         for name in self.units:
             if name not in resources and name.partition(".")[0] not in resources:
-                raise InputError(f"power: unknown resource {quoted(name)}; the resources are {', '.join(resources)}")
+                raise InputError(
+                    f"power: unknown resource {quoted(name)}; the resources are {', '.join(resources)}{nearest(name, resources)}"
+                )
 
     def of_unit(self, resource: str, machine: Machine) -> tuple[float, float]:
         """Return idle and peak watts of a unit of a resource on a machine."""

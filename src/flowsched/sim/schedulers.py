@@ -10,7 +10,7 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from flowsched.boundary.validate import instance, quoted, whole
+from flowsched.boundary.validate import instance, nearest, quoted, whole
 from flowsched.cluster.model import Task
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
@@ -74,7 +74,7 @@ def scheduler(name: str, workload: Workload, *, seed: int = 0) -> Schedules:
     module, colon, attribute = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not colon:
         raise InputError(
-            f"scheduler: unknown name {quoted(name)}; known: {', '.join(SCHEDULERS)}, flowsched:POLICY, MODULE:NAME"
+            f"scheduler: unknown name {quoted(name)}; known: {', '.join(SCHEDULERS)}, flowsched:POLICY, MODULE:NAME{nearest(name, SCHEDULERS)}"
         )
     if module == "flowsched":
         return Scheduler(Policy.named(attribute), resources=workload.resources, seed=seed)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import number, quoted, whole
+from flowsched.boundary.validate import nearest, number, quoted, whole
 from flowsched.cluster.events import Event, JobSubmitted, MachineDrained, MachineRemoved
 from flowsched.cluster.events import MachineAdded as Added
 from flowsched.cluster.events import MachineFailed as Failed
@@ -105,7 +105,7 @@ def synthetic(
     <Workload 'poisson': 500 tasks, 100 machines>
     """
     if name not in SYNTHETIC:
-        raise InputError(f"name: unknown name {quoted(name)}; known: {', '.join(SYNTHETIC)}")
+        raise InputError(f"name: unknown name {quoted(name)}; known: {', '.join(SYNTHETIC)}{nearest(name, SYNTHETIC)}")
     if name == "hrm" and load is not None:
         raise InputError("load: hrm has none, since all its jobs arrive at once; tasks sets how many there are")
     tasks = whole("tasks", _TASKS.get(name, 3000) if tasks is None else tasks, 1)

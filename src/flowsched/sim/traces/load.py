@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flowsched.boundary.units import nearest
-from flowsched.boundary.validate import mapping, ordered, quoted, text, whole
+from flowsched.boundary.validate import mapping, nearest, ordered, quoted, text, whole
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError, TraceError
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
@@ -45,7 +44,7 @@ def recognised(path: str | Path, format: str | None = None, *, table: bool = Fal
     if format is not None:
         if format not in TRACE_FORMATS:
             raise InputError(
-                f"format: unknown name {quoted(format)}; known: {', '.join(TRACE_FORMATS)}{nearest(str(format), TRACE_FORMATS)}"
+                f"format: unknown name {quoted(format)}; known: {', '.join(TRACE_FORMATS)}{nearest(format, TRACE_FORMATS)}"
             )
         return TRACE_FORMATS[format]
     source = TraceSource(Path(path))

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flowsched.boundary.files import replace
-from flowsched.boundary.units import cores, date, mebibytes, moment, nearest, seconds
-from flowsched.boundary.validate import quoted
+from flowsched.boundary.units import cores, date, mebibytes, moment, seconds
+from flowsched.boundary.validate import nearest, quoted
 from flowsched.cluster.events import (
     Event,
     JobSubmitted,
