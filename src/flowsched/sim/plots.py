@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.sim.metrics import Metrics
-from flowsched.sim.summary import duration, energy, resource_label
+from flowsched.sim.summary import CODES, duration, energy, resource_label
 from flowsched.sim.users import amount_seconds, scarce, shares
 
 if TYPE_CHECKING:
@@ -84,6 +84,8 @@ class Plot:
     fill : callable
         Draws a result into axes.
     result : Metrics or Comparison
+    detail : str
+        Explanation that a page shows on hover.
     """
 
     title: str
@@ -91,6 +93,7 @@ class Plot:
     width: str
     fill: Callable[[Axes, Any], None]
     result: Any
+    detail: str = ""
 
     def image(self, form: str = "svg") -> bytes:
         """Return the plot in the style of the reports, in one of `FORMATS`; ImportError if Matplotlib is missing."""
@@ -105,6 +108,9 @@ class Plot:
             figure = Figure(figsize=(across, down), dpi=170)
             figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.12 / down)
             axes = figure.add_subplot()
+            if form == "svg":  # the page's background shows through, light or dark
+                figure.set_facecolor("none")
+                axes.set_facecolor("none")
             axes.yaxis.set_label_coords(-0.6 / (across - 0.94), 0.5)
             self.fill(axes, self.result)
             out = io.BytesIO()
@@ -124,7 +130,7 @@ def draw(metrics: Metrics) -> list[Plot]:
     ]
     if ran and _has_users(metrics):
         everything.append(("Shares", "of each user, stacked, of the capacity that is up", "full", _shares))
-    everything.append(("Waiting tasks", "by the reason of the last round", "full", _waiting))
+    everything.append(("Waiting tasks", "by the reasons of the rounds", "full", _waiting))
     if ran and metrics.fragmentation is not None and metrics.fragmentation.lost.any():
         everything.append(
             (
@@ -149,7 +155,11 @@ def draw(metrics: Metrics) -> list[Plot]:
         ("Network size", "nodes and arcs of the flow network", "half", _network),
         ("Decision latency", "wall-clock time of each round, by phase", "full", _latency),
     ]
-    return [Plot(title, caption, width, fill, metrics) for title, caption, width, fill in everything]
+    codes = "\n".join(f"{code}: {CODES[code]}" for code in metrics.queue if code in CODES)
+    return [
+        Plot(title, caption, width, fill, metrics, codes if fill is _waiting else "")
+        for title, caption, width, fill in everything
+    ]
 
 
 def _usage(axes: Axes, metrics: Metrics) -> None:
@@ -161,6 +171,7 @@ def _usage(axes: Axes, metrics: Metrics) -> None:
     axes.set(ylabel="allocated (%)", ylim=(0, None))
     if axes.get_ylim()[1] > 60:
         axes.set(ylim=(0, 104), yticks=range(0, 101, 20))
+    _mark_absences(axes, metrics)
     _finish(axes, metrics)
 
 
@@ -179,6 +190,7 @@ def _fragmentation(axes: Axes, metrics: Metrics) -> None:
         axes.fill_between(time, below, below + mean, step="post", color=colour, alpha=0.75, linewidth=0, label=label)
         below = below + mean
     axes.set(ylabel=f"{name} free (%)", ylim=(0, None))
+    _mark_absences(axes, metrics)
     _finish(axes, metrics)
 
 
@@ -212,6 +224,7 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
     axes.set(ylabel="tasks", ylim=(0, max(1.0, float(waiting.max(initial=0))) * 1.06))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    _mark_absences(axes, metrics)
     _finish(axes, metrics)
 
 
@@ -251,6 +264,7 @@ def _latency(axes: Axes, metrics: Metrics) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("ms per round")
     axes.grid(visible=False, axis="x")
+    _mark_absences(axes, metrics)
     _finish(axes, metrics)
 
 
@@ -350,18 +364,6 @@ def _finish(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
     step = _nice(end / size / ticks) * size
     ticks_at = np.arange(0, end * (1 + 1e-9), step)
     axes.set(xlim=(0, end), xticks=ticks_at, xlabel=f"simulated time ({unit})")
-    gone = metrics.absences
-    down = ~np.array(gone.get("drained", ()), np.bool_)
-    spans = (
-        {
-            (start, end if np.isnan(stop) else stop)
-            for start, stop in zip(gone["start"][down].tolist(), gone["end"][down].tolist(), strict=True)
-        }
-        if len(down)
-        else set()
-    )
-    for start, stop in spans if len(spans) <= _MOST_BANDS else ():
-        axes.axvspan(start, stop, color=_DOWN, linewidth=0, zorder=-1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:,.6g}")
     if not axes.get_legend_handles_labels()[0]:
         return
@@ -376,6 +378,18 @@ def _finish(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
             handle.set_alpha(1)
             if hasattr(handle, "set_sizes"):
                 handle.set_sizes([24])
+
+
+def _mark_absences(axes: Axes, metrics: Metrics) -> None:
+    """Draw a band for each time when machines were down, unless there are too many."""
+    end, gone = float(metrics.facts["end"]), metrics.absences
+    down = ~np.array(gone.get("drained", ()), np.bool_)
+    if not down.any():
+        return
+    stops = np.nan_to_num(gone["end"][down], nan=end)
+    spans = {*zip(gone["start"][down].tolist(), stops.tolist(), strict=True)}
+    for start, stop in spans if len(spans) <= _MOST_BANDS else ():
+        axes.axvspan(start, stop, color=_DOWN, linewidth=0, zorder=-1)
 
 
 def _is_small(metrics: Metrics) -> bool:
@@ -460,6 +474,7 @@ def _shares(axes: Axes, metrics: Metrics) -> None:
                 middle, limit, color=_INK, linewidth=0.9, linestyle=":", label=None if i else "max-min fair parts"
             )
     axes.set(ylabel=f"{resource_label(found.resource)} allocated (%)", ylim=(0, 104), yticks=range(0, 101, 20))
+    _mark_absences(axes, metrics)
     _finish(axes, metrics)
 
 

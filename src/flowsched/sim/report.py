@@ -109,7 +109,7 @@ def figures(plots: Iterable[Plot]) -> str:
     return "\n".join(
         f'<figure class="{plot.width}">'
         f"<figcaption><b>{html.escape(plot.title)}</b> {html.escape(plot.caption)}</figcaption>"
-        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.image()).decode()}">'
+        f'<img alt="{html.escape(plot.title)}" title="{html.escape(plot.detail)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.image()).decode()}">'
         "</figure>"
         for plot in plots
     )
@@ -224,12 +224,18 @@ footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
   .plots { grid-template-columns: minmax(0, 1fr); }
   figure.full, figure.tall { overflow-x: auto; }
   figure.full img, figure.tall img { min-width: 720px; }
+  figure.full figcaption::after, figure.tall figcaption::after { content: " (scroll right for more)"; }
   .cards { grid-template-columns: 1fr 1fr; }
   .tables { grid-template-columns: minmax(0, 1fr); }
   .tables > div { overflow-x: auto; }
   td { white-space: nowrap; }
   td.note { white-space: normal; min-width: 200px; }
   .pairs th { width: auto; }
+}
+@media (prefers-color-scheme: dark) {
+  :root { color-scheme: dark; --ink: #e6ebf1; --soft: #9fabb8; --line: #2c3743; }
+  body { background: #12181f; }
+  img { filter: invert(1) hue-rotate(180deg) brightness(1.15); }
 }
 @media print { body { padding: 0; } figure, .tables div { break-inside: avoid; } }
 """

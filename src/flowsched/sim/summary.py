@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flowsched.sim.metrics import Metrics, Percentiles
 from flowsched.sim.users import incidents, scarce, shares, users
 
-_CODES = {
+CODES = {
     "NO_FIT": "no machine has room now",
     "NEVER_FITS": "no machine is large enough",
     "FILTERED": "its constraints exclude every machine that is large enough",
@@ -152,7 +152,7 @@ def _tasks(metrics: Metrics) -> Table:
         rows.append(row("not arrived by the end", metrics.tasks["not_arrived"]))
     lacking = _obstacles(metrics)
     for code, n in metrics.waiting.items():
-        rows.append(row(f"  {code}", n, _CODES.get(code, "") + lacking.get(code, "")))
+        rows.append(row(f"  {code}", n, CODES.get(code, "") + lacking.get(code, "")))
     return Table("Tasks", ("", "tasks", "share", ""), rows, notes=True)
 
 
