@@ -88,11 +88,11 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
         [[job]]
         name = "slow"
         command = "sleep 1000"
-        time_limit = 0.3
+        time_limit = "300ms"
         [[job]]
         name = "huge"
         command = "true"
-        demand = {cpu = 5}
+        demand = {cpu = 5, mem = "2G"}
         [[job]]
         name = "nowhere"
         command = "true"
@@ -121,7 +121,8 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
     said = result.stderr
     assert "bad failed: task 'bad' ended with exit status 127" in said
     assert "slow failed: task 'slow' ran longer than its time limit" in said
-    assert "huge failed: it never fits here" in said and "nowhere failed: it never fits here" in said
+    assert "huge failed: it never fits here: it asks for 5 cpu, and no machine has more than 4; 2048 mem" in " ".join(said.split())
+    assert "nowhere failed: it never fits here" in said
     assert "gang.1 failed: another task of its gang failed" in said
 
 
@@ -165,6 +166,14 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ntime_limit = 0",
             "line 4, column 1: job 'a': time_limit: a positive number of seconds",
+        ),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\ntime_limit = 'soon'",
+            "line 4, column 1: job 'a': time_limit: a number of seconds, or a time span such as 90s, 15m or 1:30:00, expected",
+        ),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {mem = '2 apples'}",
+            "line 4, column 1: job 'a': demand: mem: a number of MiB, or an amount such as 2G, expected, got '2 apples'",
         ),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\npriority = 1.5",
@@ -385,4 +394,7 @@ def test_what_can_never_run_fails_and_the_rest_runs(jobs: Path) -> None:
     assert result.exit_code == 1
     assert [row[:3] for row in rows(result.stdout).values()][1:] == [["6", "0", "6"], ["1", "0", "1"], ["9", "9", "0"]]
     assert result.stderr.count("its gang of 6 never fits here: 4 at once are the most") == 6
-    assert "h failed: it never fits here (4 cpu: cpu)" in result.stderr
+    assert (
+        "h failed: it never fits here: it asks for" in result.stderr
+        and "cpu, and no machine has more than 4" in result.stderr
+    )

@@ -93,10 +93,17 @@ def run_python(block: Block, page: Path, names: dict[str, Any]) -> None:
 
 
 def run_commands(block: Block, page: Path) -> None:
-    """Run the lines that call `flowsched`, and compare what they print; ``...`` on the page stands for anything."""
-    commands = [line for line in block.code.splitlines() if line.startswith("flowsched ")]
+    """Run the commands of `flowsched`, and compare what they print; ``...`` on the page stands for anything.
+
+    A command follows ``$``.  Its output is below it, or that of all commands in the text below the block.
+    """
     printed = ""
-    for command in commands:
+    for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+        command, _, wanted = re.sub(r"\\\n", "", part).partition("\n")
+        if command.startswith("printf "):
+            subprocess.run(["sh", "-c", command], check=True, timeout=10)
+        if not command.startswith("flowsched "):
+            continue
         pytest.importorskip("click")
         pytest.importorskip("rich")
         done = subprocess.run(
@@ -108,8 +115,10 @@ def run_commands(block: Block, page: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"{page}:{block.line}: {command}\n{done.stderr}"
+        if wanted.strip():
+            assert same_text(wanted, done.stdout), f"{page}:{block.line}: wanted\n{wanted}\ngot\n{done.stdout}"
         printed += done.stdout
-    if commands and block.printed is not None:
+    if printed and block.printed is not None:
         wanted = block.printed
         assert same_text(wanted, printed), f"{page}:{block.line}: wanted\n{wanted}\ngot\n{printed}"
 

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flowsched.boundary import units
 from flowsched.boundary.toml import NEEDED, TomlFile
 from flowsched.boundary.validate import amounts, mapping, nearest, quoted, seconds, text, whole
 from flowsched.cluster.events import JobSubmitted
@@ -62,7 +63,7 @@ def read_jobs(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> J
         "gang": (partial(whole, least=1), None),
         "constraints": (mapping, {}),
         "retries": (partial(whole, least=0), 0),
-        "time_limit": (seconds, None),
+        "time_limit": (_span, None),
         "priority": (partial(whole, least=-(2**40), most=2**40), 0),
     }
 
@@ -96,7 +97,7 @@ def read_containers(
         "demand": (partial(_demand, AMOUNTS.names), {"vcore": 1}),
         "trigger": (lambda what, value: sense(text(what, value)) and value, "once"),
         "priority": (partial(whole, least=-(2**31), most=2**31 - 1), 0),
-        "duration": (seconds, math.inf),
+        "duration": (_span, math.inf),
         "stages": (partial(whole, least=1, most=2**31 - 1), 1),
         "scheduler": (name_of, None),
     }
@@ -154,11 +155,29 @@ def _command(what: str, value: Any) -> str | list[str]:
 
 
 def _demand(known: Sequence[str], what: str, value: Any) -> dict[str, float]:
+    demand = {}
     for name, amount in mapping(what, value).items():
         if name not in known:
             raise InputError(f"{what}: unknown resource {name!r}; known: {', '.join(known)}{nearest(name, known)}")
+        if name == "mem" and isinstance(amount, str):
+            amount = _read(units.mebibytes, f"{what}: mem: a number of MiB, or an amount such as 2G,", amount)
         amounts(f"{what}: {name}", amount)
-    return dict(value)
+        demand[name] = amount
+    return demand
+
+
+def _span(what: str, value: Any) -> float:
+    """Return a time in seconds; text is a time span."""
+    if isinstance(value, str):
+        value = _read(units.seconds, f"{what}: a number of seconds, or a time span such as 90s, 15m or 1:30:00,", value)
+    return seconds(what, value)
+
+
+def _read(read: Callable[[str], float], wanted: str, value: str) -> float:
+    try:
+        return read(value)
+    except ValueError:
+        raise InputError(f"{wanted} expected, got {quoted(value)}") from None
 
 
 def _texts(what: str, value: Any) -> dict[str, str]:

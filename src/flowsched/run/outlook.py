@@ -13,6 +13,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from flowsched.cluster.events import (
     Event,
     JobRemoved,
@@ -168,6 +170,15 @@ class Outlook:
                 yield ("gang", id, len(job.tasks)), members, job.job.gang, partial(self._short, job, work)
 
     def _why(self, task: Hashable) -> str:
+        cluster = self._scheduler.cluster
+        asked = cluster.demand(np.array([cluster.tasks[task].group.cls.index]))[0]
+        most = cluster.capacity(np.array(list(cluster.by_row), np.int64)).max(axis=0, initial=0.0)
+        names = cluster.resources.names
+        lacking = [
+            f"{asked[i]:g} {names[i]}, and no machine has more than {most[i]:g}" for i in np.flatnonzero(asked > most)
+        ]
+        if lacking:
+            return f"it never fits here: it asks for {'; '.join(lacking)}"
         detail = self._scheduler.explain(task).detail
         shapes = "; ".join(f"{shape}: {', '.join(blockers)}" for shape, blockers in detail.items())
         return f"it never fits here ({shapes})" if shapes else "it never fits here"
