@@ -8,6 +8,8 @@ from effort import effort
 
 import flowsched as fs
 
+UNREACHED = 2**60
+
 
 def draw(seed):
     rng = np.random.default_rng(seed)
@@ -60,6 +62,57 @@ def test_both_ends_by_brute_force(seed):
             assert not still_optimal(net, arc, int(highest[i]) + 1)
         else:
             assert still_optimal(net, arc, 10_000)
+
+
+def shortest(n, tail, head, length):
+    """Lengths of shortest paths between all nodes, by Floyd and Warshall."""
+    dist = np.full((n, n), UNREACHED)
+    np.minimum.at(dist, (tail, head), length)
+    np.fill_diagonal(dist, 0)
+    for k in range(n):
+        dist = np.minimum(dist, np.minimum(dist[:, k, None] + dist[k], UNREACHED))
+    return dist
+
+
+def drawn_hub(rng):
+    """A few nodes with most arcs; the flow leaves some trees of free arcs, large and small."""
+    n, m = int(rng.integers(30, 60)), int(rng.integers(150, 500))
+    ends = rng.integers(0, n, (2, m))
+    centre = rng.random((2, m)) < rng.choice([0, 0.1, 0.4])
+    tail, head = np.where(centre, rng.integers(0, 3, (2, m)), ends)
+    capacity, cost = rng.choice([1, 2, 5, 30], m), rng.integers(0, rng.choice([3, 40, 1000]), m)
+    flow = rng.integers(0, capacity + 1) * (rng.random(m) < rng.choice([0.02, 0.2, 0.6]))
+    return tail, head, capacity, cost, np.bincount(tail, flow, n) - np.bincount(head, flow, n)
+
+
+@pytest.mark.parametrize("seed", range(effort(12, 400)))
+def test_all_arcs_at_once_by_all_pairs(seed):
+    tail, head, capacity, cost, supply = drawn_hub(np.random.default_rng(seed))
+    n, m = len(supply), len(tail)
+    net = fs.FlowNetwork.from_problem(fs.FlowProblem(tail, head, capacity, cost, supply.astype(np.int64)))
+    net.solve()
+    flow, reduced = net.flow(), net.reduced_cost()
+    forward, backward = flow < capacity, flow > 0
+    arc = np.concatenate([np.flatnonzero(forward), np.flatnonzero(backward)])
+    start = np.concatenate([tail[forward], head[backward]])
+    end = np.concatenate([head[forward], tail[backward]])
+    length = np.concatenate([reduced[forward], -reduced[backward]])
+    near = shortest(n, start, end, length)
+    lowest, highest = np.full(m, -fs.INF), np.full(m, fs.INF)
+    for i in range(m):
+        dist = near
+        if forward[i] and backward[i]:
+            rest = arc != i
+            dist = shortest(n, start[rest], end[rest], length[rest])
+        back, on = dist[head[i], tail[i]], dist[tail[i], head[i]]
+        if forward[i] and back < UNREACHED:
+            lowest[i] = cost[i] - reduced[i] - back
+        if backward[i] and on < UNREACHED:
+            highest[i] = cost[i] - reduced[i] + on
+    found = net.cost_range()
+    assert (found[0].tolist(), found[1].tolist()) == (lowest.tolist(), highest.tolist())
+    some = np.random.default_rng(seed).choice(m, 5)
+    assert [x.tolist() for x in net.cost_range(some)] == [lowest[some].tolist(), highest[some].tolist()]
 
 
 def test_a_self_loop_and_parallel_arcs():

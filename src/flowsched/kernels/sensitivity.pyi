@@ -11,9 +11,9 @@ _Ids = NDArray[np.int32]
 __test__: Final[dict[str, str]]
 
 def ranges(
-    first: _Ids, half: _Ids, head: _Ids, reduced: _Ints, potential: _Ints, arcs: _Ids
+    nodes: int, head: _Ids, reduced: _Ints, potential: _Ints, arcs: _Ids
 ) -> tuple[_Ints, _Ints]: ...
 
 @final
-class Search:
-    def __init__(self, first: _Ids, half: _Ids, head: _Ids, reduced: _Ints) -> None: ...
+class Ranges:
+    def __init__(self, nodes: int, head: _Ids, reduced: _Ints) -> None: ...

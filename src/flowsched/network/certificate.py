@@ -109,11 +109,8 @@ def cost_range(
             raise InputError("arcs: the flow does not meet the present supplies; solve() first")
     both = np.column_stack([np.where(forward, reduced, -1), np.where(backward, -reduced, -1)]).ravel()
     heads = np.column_stack([head, tail]).ravel().astype(np.int32)
-    leaves = np.column_stack([tail, head]).ravel()
-    half = np.argsort(leaves, kind="stable").astype(np.int32)
-    first = np.searchsorted(leaves[half], np.arange(nodes + 1)).astype(np.int32)
     places = np.searchsorted(arcs, chosen).astype(np.int32)
-    return sensitivity.ranges(first, half, heads, both, potential, places)
+    return sensitivity.ranges(nodes, heads, both, potential, places)
 
 
 _NONE: Final = np.zeros(0, np.int64)

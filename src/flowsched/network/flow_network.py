@@ -533,8 +533,9 @@ class FlowNetwork:
         Notes
         -----
         An arc with room needs ``cost >= -d(head, tail)``, one with flow above its lower bound ``cost <= d(tail, head)``, where d is the length of a shortest
-        residual path without the arc.  Each is a run of Dijkstra's algorithm on reduced costs that ends at its goal: O(m + n log n) for an arc at worst,
-        after O(m log m) in all.  See R. K. Ahuja, T. L. Magnanti and J. B. Orlin, Network Flows (1993), section 9.11.
+        residual path without the arc.  So the range is that of the flow, which is wider than that of a basis where the optimum is degenerate.
+        All arcs are answered together, in the time of a few solves on most networks; the page on the kernel has the method.
+        See R. K. Ahuja, T. L. Magnanti and J. B. Orlin, Network Flows (1993), section 9.11.
 
         Examples
         --------
