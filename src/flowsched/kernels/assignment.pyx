@@ -12,201 +12,340 @@ The method is that of Jonker and Volgenant.  In augmenting row reduction a free 
 reduced costs, and frees the row that had the column.  Then the rows that are still free are augmented along shortest paths on reduced costs (Dijkstra's algorithm over
 columns).  When n = m, a column reduction comes first: the price of a column is its least cost.  O(n^2 m) in the worst case.
 
-The caller keeps (n + m + 2) * |c| below 2**62, so no price and no path length overflows.
+All costs are doubled, and the price of a matched column is lowered by 1 while rows are augmented.  So of columns at the same distance a free one is the nearest, and one scan
+of a row finds it.
+
+The caller keeps (n + m + 3) * |c| below 2**59, so no price and no path length overflows.
 
 R. Jonker and A. Volgenant, A shortest augmenting path algorithm for dense and sparse linear assignment problems, Computing 38 (1987).
 """
 
-cimport cython
-from libc.stdint cimport int32_t, int64_t
+from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDED_RO, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.math cimport fabs, frexp, ldexp
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
 
-from flowsched._faults cimport FS_FUEL, _zeros, fs_look
+from flowsched._faults cimport FS_FUEL, _empty, fs_allocate, fs_look
 
 import numpy as np
 
-cdef int64_t BEYOND = <int64_t> 1 << 62
+cdef int64_t BEYOND = <int64_t> 1 << 62             # above all distances
+cdef int64_t SETTLED = -((<int64_t> 3) << 61)       # a price that no path takes
+cdef int64_t MOST = <int64_t> 1 << 59
+cdef double LARGEST = 1.7976931348623157e308
+cdef object ndarray = np.ndarray, int64 = np.dtype(np.int64)
+
+cdef struct Work:
+    int32_t n, m
+    int32_t unmatched   # number of free rows
+    int64_t *cost       # doubled, by rows
+    int64_t *price      # v(j), doubled
+    int64_t *dist       # of a column, while a path is searched; BEYOND where it is settled
+    int64_t *settled    # prices and distances of the settled columns, in turn
+    int32_t *order      # these columns
+    int32_t *before     # the row from which the path comes to a column
+    int32_t *row        # of a column, -1 if it is free
+    int32_t *column     # of a row, -1 if it is free
+    int32_t *waiting    # free rows
+    int64_t fuel
 
 
-@cython.auto_pickle(False)
-@cython.final
-cdef class Assignment:
-    """One assignment; see the head of this file."""
+cdef int begin(Work *w, int32_t n, int32_t m) except -1:
+    """Make room for an n x m matrix."""
+    cdef int64_t wide = <int64_t>n * m + 4 * <int64_t>m
+    cdef char *room
+    fs_allocate()
+    room = <char *>malloc(8 * wide + 4 * (3 * <int64_t>m + 2 * <int64_t>n))
+    if not room:
+        raise MemoryError
+    w.n, w.m, w.fuel = n, m, FS_FUEL
+    w.cost = <int64_t *>room
+    w.price = w.cost + <int64_t>n * m
+    w.dist, w.settled = w.price + m, w.price + 2 * m
+    w.order = <int32_t *>(w.price + 4 * m)
+    w.before, w.row, w.column = w.order + m, w.order + 2 * m, w.order + 3 * m
+    w.waiting = w.column + n
+    return 0
 
-    cdef const int64_t[:, ::1] cost
-    cdef int32_t n, m
-    cdef int64_t[::1] price         # v(j)
-    cdef int32_t[::1] column        # of a row, -1 if it is free
-    cdef int32_t[::1] row           # of a column, -1 if it is free
-    cdef int32_t[::1] waiting       # free rows
-    cdef int32_t free
-    cdef int64_t[::1] dist          # of a column, while a path is searched
-    cdef int32_t[::1] before        # the row from which the path comes to a column
-    cdef int32_t[::1] order         # columns: settled, at the present distance, and the rest
-    cdef int64_t fuel
 
-    @cython.embedsignature(True)
-    def __init__(self, const int64_t[:, ::1] cost):
-        cdef int32_t i
-        self.cost = cost
-        self.n, self.m = <int32_t>cost.shape[0], <int32_t>cost.shape[1]
-        self.price, self.dist = _zeros(self.m, np.int64), _zeros(self.m, np.int64)
-        self.column, self.waiting = _zeros(self.n, np.int32), _zeros(self.n, np.int32)
-        self.row, self.before, self.order = _zeros(self.m, np.int32), _zeros(self.m, np.int32), _zeros(self.m, np.int32)
-        self.fuel = FS_FUEL
-        for i in range(self.n):
-            self.column[i] = -1
-            self.waiting[i] = i
-        for i in range(self.m):
-            self.row[i] = -1
-        self.free = self.n
+cdef inline int spend(Work *w, int64_t work) except -1 nogil:
+    w.fuel -= work
+    if w.fuel < 0:
+        w.fuel = FS_FUEL
+        with gil:
+            fs_look()
+    return 0
 
-    cdef int spend(self, int64_t work) except -1 nogil:
-        self.fuel -= work
-        if self.fuel < 0:
-            self.fuel = FS_FUEL
-            with gil:
-                fs_look()
-        return 0
 
-    cdef int reduce_columns(self) except -1 nogil:
-        """Give each column its least cost as price, and its row, if that is free yet."""
-        cdef int32_t i, j
-        cdef const int64_t *c
-        for j in range(self.m):
-            self.price[j] = self.cost[0, j]
-            self.before[j] = 0
-        for i in range(1, self.n):
-            c = &self.cost[i, 0]
-            for j in range(self.m):
-                if c[j] < self.price[j]:
-                    self.price[j] = c[j]
-                    self.before[j] = i
-            self.spend(self.m)
-        for j in range(self.m - 1, -1, -1):
-            i = self.before[j]
-            if self.column[i] < 0:
-                self.column[i], self.row[j] = j, i
-        self.free = 0
-        for i in range(self.n):
-            if self.column[i] < 0:
-                self.waiting[self.free] = i
-                self.free += 1
-        return 0
+cdef int reduce_columns(Work *w) except -1 nogil:
+    """Give each column its least cost as price, and its row, if that is free yet."""
+    cdef int32_t i, j
+    cdef const int64_t *c = w.cost
+    cdef int64_t *v = w.price
+    for j in range(w.m):
+        v[j], w.before[j] = c[j], 0
+    for i in range(1, w.n):
+        c = w.cost + <int64_t>i * w.m
+        for j in range(w.m):
+            if c[j] < v[j]:
+                v[j], w.before[j] = c[j], i
+        spend(w, w.m)
+    for j in range(w.m - 1, -1, -1):
+        i = w.before[j]
+        if w.column[i] < 0:
+            w.column[i], w.row[j] = j, i
+    return 0
 
-    cdef int reduce_rows(self) except -1 nogil:
-        """Match each free row to its best column; rows that lose theirs wait for the next pass, or are matched at once."""
-        cdef int32_t i, j, k = 0, count = self.free, best, second, other
-        cdef int64_t least, next_least, d
-        cdef const int64_t *c
-        cdef int64_t *v = &self.price[0]
-        cdef int64_t turns = 4 * <int64_t>count + 64        # a larger number does not pay
-        self.free = 0
-        while k < count:
-            i = self.waiting[k]
-            k += 1
-            c = &self.cost[i, 0]
-            least, next_least, best, second = c[0] - v[0], BEYOND, 0, -1
-            for j in range(1, self.m):
-                d = c[j] - v[j]
-                if d < next_least:
-                    if d < least:
-                        next_least, second = least, best
-                        least, best = d, j
-                    else:
-                        next_least, second = d, j
-            self.spend(self.m)
-            other = self.row[best]
-            if second >= 0 and least < next_least:
-                v[best] -= next_least - least
-            elif second >= 0 and other >= 0:
-                best = second
-                other = self.row[best]
-            self.column[i], self.row[best] = best, i
-            if other >= 0:
-                self.column[other] = -1
-                turns -= 1
-                if least < next_least and turns > 0:
-                    k -= 1
-                    self.waiting[k] = other
+
+cdef int reduce_rows(Work *w) except -1 nogil:
+    """Match each free row to its best column; rows that lose theirs wait for the next pass, or are matched at once."""
+    cdef int32_t i, j, k = 0, count = w.unmatched, best, second, other
+    cdef int64_t least, next_least, d
+    cdef const int64_t *c
+    cdef int64_t *v = w.price
+    cdef int64_t turns = 4 * <int64_t>count + 64        # a larger number does not pay
+    w.unmatched = 0
+    while k < count:
+        i = w.waiting[k]
+        k += 1
+        c = w.cost + <int64_t>i * w.m
+        least, next_least, best, second = c[0] - v[0], BEYOND, 0, -1
+        for j in range(1, w.m):
+            d = c[j] - v[j]
+            if d < next_least:
+                if d < least:
+                    next_least, second = least, best
+                    least, best = d, j
                 else:
-                    self.waiting[self.free] = other
-                    self.free += 1
-        return 0
+                    next_least, second = d, j
+        spend(w, w.m)
+        other = w.row[best]
+        if second >= 0 and least < next_least:
+            v[best] -= next_least - least
+        elif second >= 0 and other >= 0:
+            best = second
+            other = w.row[best]
+        w.column[i], w.row[best] = best, i
+        if other >= 0:
+            w.column[other] = -1
+            turns -= 1
+            if least < next_least and turns > 0:
+                k -= 1
+                w.waiting[k] = other
+            else:
+                w.waiting[w.unmatched] = other
+                w.unmatched += 1
+    return 0
 
-    cdef int augment(self, int32_t start) except -1 nogil:
-        """Match a free row along a shortest path to a free column."""
-        cdef int32_t j, k, i, low = 0, up = 0, settled = 0, end = -1
-        cdef int64_t least = 0, d, h
-        cdef const int64_t *c = &self.cost[start, 0]
-        cdef int64_t *v = &self.price[0]
-        cdef int64_t *dist = &self.dist[0]
-        cdef int32_t *order = &self.order[0]
-        for j in range(self.m):
-            dist[j] = c[j] - v[j]
-            self.before[j] = start
-            order[j] = j
-        while end < 0:
-            if low == up:       # order[:low] are settled; find the next nearest columns
-                settled = low
-                least = dist[order[up]]
-                up += 1
-                for k in range(up, self.m):
-                    j = order[k]
-                    d = dist[j]
-                    if d <= least:
-                        if d < least:
-                            up, least = low, d
-                        order[k], order[up] = order[up], j
-                        up += 1
-                for k in range(low, up):
-                    if self.row[order[k]] < 0:
-                        end = order[k]
+
+cdef int augment(Work *w, int32_t start) except -1 nogil:
+    """Match a free row along a shortest path to a free column."""
+    cdef int32_t i = start, j, end = 0, count = 0
+    cdef int64_t d, h = 0, least = BEYOND
+    cdef const int64_t *c = w.cost + <int64_t>start * w.m
+    cdef int64_t *v = w.price
+    cdef int64_t *dist = w.dist
+    cdef int32_t *before = w.before
+    for j in range(w.m):
+        dist[j] = d = c[j] - v[j]
+        before[j] = start
+        if d < least:
+            least, end = d, j
+    while w.row[end] >= 0:
+        spend(w, w.m)
+        i = w.row[end]
+        c = w.cost + <int64_t>i * w.m
+        h = c[end] - v[end] - least
+        w.order[count], w.settled[2 * count], w.settled[2 * count + 1] = end, v[end], least
+        count += 1
+        dist[end], v[end], least = BEYOND, SETTLED, BEYOND
+        for j in range(w.m):
+            d = c[j] - v[j] - h
+            if d < dist[j]:
+                dist[j], before[j] = d, i
+            if dist[j] < least:
+                least, end = dist[j], j
+    for j in range(count):      # least is even, the distance of a matched column odd
+        v[w.order[j]] = w.settled[2 * j] + (w.settled[2 * j + 1] - 1 - least)
+    v[end] -= 1
+    while True:
+        i = before[end]
+        w.row[end] = i
+        end, w.column[i] = w.column[i], end
+        if i == start:
+            return 0
+
+
+cdef int solve(Work *w) except -1 nogil:
+    cdef int32_t i, j
+    for i in range(w.n):
+        w.column[i] = -1
+    for j in range(w.m):
+        w.row[j], w.price[j] = -1, 0
+    if w.n == w.m:
+        reduce_columns(w)
+    w.unmatched = 0
+    for i in range(w.n):
+        if w.column[i] < 0:
+            w.waiting[w.unmatched] = i
+            w.unmatched += 1
+    if w.m > 1:
+        reduce_rows(w)
+        reduce_rows(w)
+    for j in range(w.m):
+        w.price[j] -= w.row[j] >= 0
+    for i in range(w.unmatched):
+        augment(w, w.waiting[i])
+    for j in range(w.m):
+        w.price[j] += w.row[j] >= 0
+    return 0
+
+
+cdef bint take_integers(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated) noexcept nogil:
+    """Copy a matrix; False if its numbers are too large."""
+    cdef int64_t low = 0, high = 0, x, most = MOST // (w.n + <int64_t>w.m + 3)
+    cdef int64_t *c = w.cost
+    cdef uint64_t sign = 0 if not negated else <uint64_t>-1
+    cdef int32_t i, j
+    for i in range(w.n):
+        for j in range(w.m):
+            x = (<const int64_t *>(at + i * down + j * across))[0]
+            low, high = min(low, x), max(high, x)
+            c[j] = <int64_t>(((<uint64_t>x ^ sign) - sign) << 1)
+        c += w.m
+    return -most < low and high < most
+
+
+cdef int take_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated) noexcept nogil:
+    """Copy a matrix in units of a power of 2; 1 if that is exact, 0 if fractions were cut off, -1 if a number is not finite, or if all are too large or too small."""
+    cdef double largest = 0, x, scale, unit
+    cdef int64_t whole, most = MOST // (w.n + <int64_t>w.m + 3)
+    cdef int64_t *c = w.cost
+    cdef int32_t i, j
+    cdef int size = 0, bits = 0, exact = 1
+    for i in range(w.n):
+        for j in range(w.m):
+            x = fabs((<const double *>(at + i * down + j * across))[0])
+            if not x <= LARGEST:
+                return -1
+            largest = max(largest, x)
+    frexp(<double>most, &bits)
+    frexp(largest, &size)
+    bits -= 2 + size
+    if not -1000 < bits < 1000:
+        return -1
+    scale, unit = ldexp(-1 if negated else 1, bits), ldexp(-1 if negated else 1, -bits)
+    for i in range(w.n):
+        for j in range(w.m):
+            x = (<const double *>(at + i * down + j * across))[0]
+            whole = <int64_t>(x * scale)
+            c[j] = 2 * whole
+            if <double>whole * unit != x:
+                exact = 0
+        c += w.m
+    return exact
+
+
+cdef bint is_unique(Work *w) noexcept nogil:
+    """True if the matching stays the best one when each cost moves by less than 1.
+
+    A pair of another matching has a reduced cost of more than 2 n then, and no n pairs move by as much.
+    """
+    cdef int64_t u, far = 4 * <int64_t>w.n
+    cdef const int64_t *c = w.cost
+    cdef int32_t i, j, near
+    for i in range(w.n):
+        u, near = c[w.column[i]] - w.price[w.column[i]] + far, 0
+        for j in range(w.m):
+            near += c[j] - w.price[j] <= u
+        if near > 1:
+            return False
+        c += w.m
+    return True
+
+
+def assign(cost, bint maximize, /):
+    """Return rows and columns of the best matching of a matrix, or of each in a stack of them; None for what only the general way takes.
+
+    That is everything but a plain array of int64 or float64, numbers that are too large, infinite pairs, and floats whose fractions may decide.
+    """
+    cdef Py_buffer view, first, second
+    cdef Work w
+    cdef Py_ssize_t down, across, i, size, stack = 1, step = 0, last
+    cdef int32_t n, m, j
+    cdef int64_t *rows
+    cdef int64_t *columns
+    cdef const char *at
+    cdef bint turned, done = True
+    cdef int exact = 1
+    if type(cost) is not ndarray:
+        return None
+    PyObject_GetBuffer(cost, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT)
+    try:
+        last = view.ndim - 1
+        if not 1 <= last <= 2 or view.itemsize != 8 or view.format[0] not in b"lqd" or view.format[1] != 0:
+            return None
+        if not 0 < view.shape[last - 1] < 2**31 or not 0 < view.shape[last] < 2**31:
+            return None
+        if last == 2:
+            stack, step = view.shape[0], view.strides[0]
+        n, m, down, across = <int32_t>view.shape[last - 1], <int32_t>view.shape[last], view.strides[last - 1], view.strides[last]
+        turned = n > m
+        if turned:
+            n, m, down, across = m, n, across, down
+        first_array, second_array = _empty(n * stack, int64), _empty(n * stack, int64)
+        PyObject_GetBuffer(first_array, &first, PyBUF_WRITABLE)
+        PyBuffer_Release(&first)
+        PyObject_GetBuffer(second_array, &second, PyBUF_WRITABLE)
+        PyBuffer_Release(&second)
+        rows, columns = <int64_t *>first.buf, <int64_t *>second.buf
+        at = <const char *>view.buf
+        begin(&w, n, m)
+        try:
+            with nogil:
+                for i in range(stack):
+                    if view.format[0] == c"d":
+                        exact = take_floats(&w, at + i * step, down, across, maximize)
+                        done = exact >= 0
+                    else:
+                        done = take_integers(&w, at + i * step, down, across, maximize)
+                    if not done:
                         break
-                self.spend(self.m)
-                if end >= 0:
-                    break
-            j = order[low]
-            low += 1
-            i = self.row[j]
-            c = &self.cost[i, 0]
-            h = c[j] - v[j] - least
-            for k in range(up, self.m):
-                j = order[k]
-                d = c[j] - v[j] - h
-                if d < dist[j]:
-                    dist[j] = d
-                    self.before[j] = i
-                    if d == least:
-                        if self.row[j] < 0:
-                            end = j
-                            break
-                        order[k], order[up] = order[up], j
-                        up += 1
-            self.spend(self.m)
-        for k in range(settled):
-            v[order[k]] += dist[order[k]] - least
-        while True:
-            i = self.before[end]
-            self.row[end] = i
-            end, self.column[i] = self.column[i], end
-            if i == start:
-                return 0
-
-    cdef int match(self) except -1 nogil:
-        cdef int32_t k
-        if self.n == self.m:
-            self.reduce_columns()
-        if self.m > 1:
-            self.reduce_rows()
-            self.reduce_rows()
-        for k in range(self.free):
-            self.augment(self.waiting[k])
-        return 0
+                    solve(&w)
+                    if not exact and not is_unique(&w):
+                        done = False
+                        break
+                    if not turned:
+                        for j in range(n):
+                            rows[j], columns[j] = j, w.column[j]
+                        rows, columns = rows + n, columns + n
+                    else:
+                        for j in range(m):
+                            if w.row[j] >= 0:
+                                rows[0], columns[0] = j, w.row[j]
+                                rows, columns = rows + 1, columns + 1
+        finally:
+            free(w.cost)
+    finally:
+        PyBuffer_Release(&view)
+    if not done:
+        return None
+    return (first_array, second_array) if last == 1 else (first_array.reshape(stack, n), second_array.reshape(stack, n))
 
 
 def match(const int64_t[:, ::1] cost, /):
     """Return the column of each row, and the price of each column; the matrix has no fewer columns than rows, and at least one of each."""
-    cdef Assignment work = Assignment(cost)
-    with nogil:
-        work.match()
-    return np.asarray(work.column), np.asarray(work.price)
+    cdef Work w
+    cdef int32_t j
+    begin(&w, <int32_t>cost.shape[0], <int32_t>cost.shape[1])
+    try:
+        columns, prices = _empty(w.n, np.int32), _empty(w.m, np.int64)
+        with nogil:
+            take_integers(&w, <const char *>&cost[0, 0], cost.strides[0], cost.strides[1], False)
+            solve(&w)
+        np.asarray(columns)[:] = <int32_t[:w.n]>w.column
+        np.asarray(prices)[:] = <int64_t[:w.m]>w.price
+        prices >>= 1
+        return columns, prices
+    finally:
+        free(w.cost)

@@ -65,6 +65,9 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     >>> assignment([[0.5, 0.25], [0.75, 0.125]], maximize=True)
     (array([0, 1]), array([1, 0]))
     """
+    found = kernel.assign(cost, maximize)
+    if found is not None:
+        return found
     refuse_masked("cost", cost)
     if not hasattr(cost, "tocsr"):
         cost = np.asarray(cost)
