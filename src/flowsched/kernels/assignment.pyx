@@ -12,8 +12,8 @@ The method is that of Jonker and Volgenant.  In augmenting row reduction a free 
 reduced costs, and frees the row that had the column.  Then the rows that are still free are augmented along shortest paths on reduced costs (Dijkstra's algorithm over
 columns).  When n = m, a column reduction comes first: the price of a column is its least cost.  O(n^2 m) in the worst case.
 
-All costs are doubled, and the price of a matched column is lowered by 1 while rows are augmented.  So of columns at the same distance a free one is the nearest, and one scan
-of a row finds it.
+All costs are doubled, and the price of a matched column is lowered by 1 meanwhile.  So a free column is the best one among equals, and a scan of a row finds it without
+another look.
 
 The caller keeps (n + m + 3) * |c| below 2**59, so no price and no path length overflows.
 
@@ -29,11 +29,40 @@ from flowsched._faults cimport FS_FUEL, _empty, fs_allocate, fs_look
 
 import numpy as np
 
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #if defined(__GLIBC__) && defined(__x86_64__) && (!defined(__clang__) || __clang_major__ >= 14)
+    #define FS_WIDE __attribute__((target_clones("avx2", "default")))
+    #else
+    #define FS_WIDE
+    #endif
+    /* Lower dist[j] to cost[j] - price[j] - h; return the least of all. */
+    FS_WIDE static int64_t fs_relax(const int64_t *cost, const int64_t *price, int64_t h, int64_t *dist, int64_t m) {
+        int64_t least = (int64_t)1 << 62;
+        for (int64_t j = 0; j < m; j++) {
+            int64_t d = cost[j] - price[j] - h;
+            d = d < dist[j] ? d : dist[j];
+            dist[j] = d;
+            least = d < least ? d : least;
+        }
+        return least;
+    }
+    """
+    int64_t fs_relax(const int64_t *cost, const int64_t *price, int64_t h, int64_t *dist, int64_t m) nogil
+
 cdef int64_t BEYOND = <int64_t> 1 << 62             # above all distances
 cdef int64_t SETTLED = -((<int64_t> 3) << 61)       # a price that no path takes
 cdef int64_t MOST = <int64_t> 1 << 59
 cdef double LARGEST = 1.7976931348623157e308
 cdef object ndarray = np.ndarray, int64 = np.dtype(np.int64)
+
+cdef struct Settled:    # the k-th column of a search, and the row that was scanned before it
+    int32_t row
+    int32_t column
+    int64_t h           # reduced cost of that row's column, minus its distance
+    int64_t price       # of the column before the search
+    int64_t dist
 
 cdef struct Work:
     int32_t n, m
@@ -41,9 +70,8 @@ cdef struct Work:
     int64_t *cost       # doubled, by rows
     int64_t *price      # v(j), doubled
     int64_t *dist       # of a column, while a path is searched; BEYOND where it is settled
-    int64_t *settled    # prices and distances of the settled columns, in turn
-    int32_t *order      # these columns
-    int32_t *before     # the row from which the path comes to a column
+    Settled *settled
+    int32_t *before     # the row that gives a column its price
     int32_t *row        # of a column, -1 if it is free
     int32_t *column     # of a row, -1 if it is free
     int32_t *waiting    # free rows
@@ -52,18 +80,18 @@ cdef struct Work:
 
 cdef int begin(Work *w, int32_t n, int32_t m) except -1:
     """Make room for an n x m matrix."""
-    cdef int64_t wide = <int64_t>n * m + 4 * <int64_t>m
+    cdef int64_t wide = <int64_t>n * m + 6 * <int64_t>m
     cdef char *room
     fs_allocate()
-    room = <char *>malloc(8 * wide + 4 * (3 * <int64_t>m + 2 * <int64_t>n))
+    room = <char *>malloc(8 * wide + 4 * (2 * <int64_t>m + 2 * <int64_t>n))
     if not room:
         raise MemoryError
     w.n, w.m, w.fuel = n, m, FS_FUEL
     w.cost = <int64_t *>room
     w.price = w.cost + <int64_t>n * m
-    w.dist, w.settled = w.price + m, w.price + 2 * m
-    w.order = <int32_t *>(w.price + 4 * m)
-    w.before, w.row, w.column = w.order + m, w.order + 2 * m, w.order + 3 * m
+    w.dist, w.settled = w.price + m, <Settled *>(w.price + 2 * m)
+    w.before = <int32_t *>(w.settled + m)
+    w.row, w.column = w.before + m, w.before + 2 * m
     w.waiting = w.column + n
     return 0
 
@@ -94,6 +122,7 @@ cdef int reduce_columns(Work *w) except -1 nogil:
         i = w.before[j]
         if w.column[i] < 0:
             w.column[i], w.row[j] = j, i
+            v[j] -= 1
     return 0
 
 
@@ -109,7 +138,7 @@ cdef int reduce_rows(Work *w) except -1 nogil:
         i = w.waiting[k]
         k += 1
         c = w.cost + <int64_t>i * w.m
-        least, next_least, best, second = c[0] - v[0], BEYOND, 0, -1
+        least, next_least, best, second = c[0] - v[0], BEYOND, 0, 0
         for j in range(1, w.m):
             d = c[j] - v[j]
             if d < next_least:
@@ -119,17 +148,16 @@ cdef int reduce_rows(Work *w) except -1 nogil:
                 else:
                     next_least, second = d, j
         spend(w, w.m)
-        other = w.row[best]
-        if second >= 0 and least < next_least:
-            v[best] -= next_least - least
-        elif second >= 0 and other >= 0:
+        d = 2 * ((next_least >> 1) - (least >> 1))
+        if not d and w.row[best] >= 0:
             best = second
-            other = w.row[best]
+        other = w.row[best]
+        v[best] -= d + (other < 0)
         w.column[i], w.row[best] = best, i
         if other >= 0:
             w.column[other] = -1
             turns -= 1
-            if least < next_least and turns > 0:
+            if d and turns > 0:
                 k -= 1
                 w.waiting[k] = other
             else:
@@ -140,40 +168,38 @@ cdef int reduce_rows(Work *w) except -1 nogil:
 
 cdef int augment(Work *w, int32_t start) except -1 nogil:
     """Match a free row along a shortest path to a free column."""
-    cdef int32_t i = start, j, end = 0, count = 0
-    cdef int64_t d, h = 0, least = BEYOND
-    cdef const int64_t *c = w.cost + <int64_t>start * w.m
+    cdef int32_t i = start, j, k, end, count = 0
+    cdef int64_t h = 0, least, price
     cdef int64_t *v = w.price
-    cdef int64_t *dist = w.dist
-    cdef int32_t *before = w.before
+    cdef Settled *way = w.settled
     for j in range(w.m):
-        dist[j] = d = c[j] - v[j]
-        before[j] = start
-        if d < least:
-            least, end = d, j
-    while w.row[end] >= 0:
-        spend(w, w.m)
-        i = w.row[end]
-        c = w.cost + <int64_t>i * w.m
-        h = c[end] - v[end] - least
-        w.order[count], w.settled[2 * count], w.settled[2 * count + 1] = end, v[end], least
-        count += 1
-        dist[end], v[end], least = BEYOND, SETTLED, BEYOND
-        for j in range(w.m):
-            d = c[j] - v[j] - h
-            if d < dist[j]:
-                dist[j], before[j] = d, i
-            if dist[j] < least:
-                least, end = dist[j], j
-    for j in range(count):      # least is even, the distance of a matched column odd
-        v[w.order[j]] = w.settled[2 * j] + (w.settled[2 * j + 1] - 1 - least)
-    v[end] -= 1
+        w.dist[j] = BEYOND
     while True:
-        i = before[end]
-        w.row[end] = i
-        end, w.column[i] = w.column[i], end
-        if i == start:
+        least = fs_relax(w.cost + <int64_t>i * w.m, v, h, w.dist, w.m)
+        spend(w, w.m)
+        way[count].row, way[count].h = i, h
+        end = 0
+        while w.dist[end] != least:
+            end += 1
+        i = w.row[end]
+        if i < 0:
+            break
+        h = w.cost[<int64_t>i * w.m + end] - v[end] - least
+        way[count].column, way[count].price, way[count].dist = end, v[end], least
+        w.dist[end], v[end] = BEYOND, SETTLED
+        count += 1
+    for k in range(count):      # least is even, the distance of a matched column odd
+        v[way[k].column] = way[k].price + (way[k].dist - 1 - least)
+    price = v[end]
+    v[end] -= 1
+    while True:                 # the first row that gives a column its distance is before it on the path
+        k = 0
+        while w.cost[<int64_t>way[k].row * w.m + end] - price - way[k].h != least:
+            k += 1
+        w.row[end], w.column[way[k].row] = way[k].row, end
+        if k == 0:
             return 0
+        end, price, least = way[k - 1].column, way[k - 1].price, way[k - 1].dist
 
 
 cdef int solve(Work *w) except -1 nogil:
@@ -192,8 +218,6 @@ cdef int solve(Work *w) except -1 nogil:
     if w.m > 1:
         reduce_rows(w)
         reduce_rows(w)
-    for j in range(w.m):
-        w.price[j] -= w.row[j] >= 0
     for i in range(w.unmatched):
         augment(w, w.waiting[i])
     for j in range(w.m):
