@@ -38,18 +38,26 @@ cdef extern from *:
     #define FS_WIDE
     #endif
     /* Lower dist[j] to cost[j] - price[j] - h; return the least of all. */
-    FS_WIDE static int64_t fs_relax(const int64_t *cost, const int64_t *price, int64_t h, int64_t *dist, int64_t m) {
-        int64_t least = (int64_t)1 << 62;
-        for (int64_t j = 0; j < m; j++) {
-            int64_t d = cost[j] - price[j] - h;
-            d = d < dist[j] ? d : dist[j];
-            dist[j] = d;
-            least = d < least ? d : least;
-        }
-        return least;
+    #define FS_RELAX(name, type) \\
+    FS_WIDE static int64_t name(const type *cost, const int64_t *price, int64_t h, int64_t *dist, int64_t m) { \\
+        int64_t least = (int64_t)1 << 62; \\
+        for (int64_t j = 0; j < m; j++) { \\
+            int64_t d = cost[j] - price[j] - h; \\
+            d = d < dist[j] ? d : dist[j]; \\
+            dist[j] = d; \\
+            least = d < least ? d : least; \\
+        } \\
+        return least; \\
     }
+    FS_RELAX(fs_relax_short, int32_t)
+    FS_RELAX(fs_relax, int64_t)
     """
+    int64_t fs_relax_short(const int32_t *cost, const int64_t *price, int64_t h, int64_t *dist, int64_t m) nogil
     int64_t fs_relax(const int64_t *cost, const int64_t *price, int64_t h, int64_t *dist, int64_t m) nogil
+
+ctypedef fused Cost:
+    int32_t
+    int64_t
 
 cdef int64_t BEYOND = <int64_t> 1 << 62             # above all distances
 cdef int64_t SETTLED = -((<int64_t> 3) << 61)       # a price that no path takes
@@ -67,7 +75,7 @@ cdef struct Settled:    # the k-th column of a search, and the row that was scan
 cdef struct Work:
     int32_t n, m
     int32_t unmatched   # number of free rows
-    int64_t *cost       # doubled, by rows
+    int64_t *cost       # doubled, by rows; of 32 bits if all are small
     int64_t *price      # v(j), doubled
     int64_t *dist       # of a column, while a path is searched; BEYOND where it is settled
     Settled *settled
@@ -105,15 +113,15 @@ cdef inline int spend(Work *w, int64_t work) except -1 nogil:
     return 0
 
 
-cdef int reduce_columns(Work *w) except -1 nogil:
+cdef int reduce_columns(Work *w, const Cost *cost) except -1 nogil:
     """Give each column its least cost as price, and its row, if that is free yet."""
     cdef int32_t i, j
-    cdef const int64_t *c = w.cost
+    cdef const Cost *c = cost
     cdef int64_t *v = w.price
     for j in range(w.m):
         v[j], w.before[j] = c[j], 0
     for i in range(1, w.n):
-        c = w.cost + <int64_t>i * w.m
+        c = cost + <int64_t>i * w.m
         for j in range(w.m):
             if c[j] < v[j]:
                 v[j], w.before[j] = c[j], i
@@ -126,18 +134,18 @@ cdef int reduce_columns(Work *w) except -1 nogil:
     return 0
 
 
-cdef int reduce_rows(Work *w) except -1 nogil:
+cdef int reduce_rows(Work *w, const Cost *cost) except -1 nogil:
     """Match each free row to its best column; rows that lose theirs wait for the next pass, or are matched at once."""
     cdef int32_t i, j, k = 0, count = w.unmatched, best, second, other
     cdef int64_t least, next_least, d
-    cdef const int64_t *c
+    cdef const Cost *c
     cdef int64_t *v = w.price
     cdef int64_t turns = 4 * <int64_t>count + 64        # a larger number does not pay
     w.unmatched = 0
     while k < count:
         i = w.waiting[k]
         k += 1
-        c = w.cost + <int64_t>i * w.m
+        c = cost + <int64_t>i * w.m
         least, next_least, best, second = c[0] - v[0], BEYOND, 0, 0
         for j in range(1, w.m):
             d = c[j] - v[j]
@@ -166,7 +174,7 @@ cdef int reduce_rows(Work *w) except -1 nogil:
     return 0
 
 
-cdef int augment(Work *w, int32_t start) except -1 nogil:
+cdef int augment(Work *w, const Cost *cost, int32_t start) except -1 nogil:
     """Match a free row along a shortest path to a free column."""
     cdef int32_t i = start, j, k, end, count = 0
     cdef int64_t h = 0, least, price
@@ -175,7 +183,10 @@ cdef int augment(Work *w, int32_t start) except -1 nogil:
     for j in range(w.m):
         w.dist[j] = BEYOND
     while True:
-        least = fs_relax(w.cost + <int64_t>i * w.m, v, h, w.dist, w.m)
+        if Cost is int32_t:
+            least = fs_relax_short(cost + <int64_t>i * w.m, v, h, w.dist, w.m)
+        else:
+            least = fs_relax(cost + <int64_t>i * w.m, v, h, w.dist, w.m)
         spend(w, w.m)
         way[count].row, way[count].h = i, h
         end = 0
@@ -184,7 +195,7 @@ cdef int augment(Work *w, int32_t start) except -1 nogil:
         i = w.row[end]
         if i < 0:
             break
-        h = w.cost[<int64_t>i * w.m + end] - v[end] - least
+        h = cost[<int64_t>i * w.m + end] - v[end] - least
         way[count].column, way[count].price, way[count].dist = end, v[end], least
         w.dist[end], v[end] = BEYOND, SETTLED
         count += 1
@@ -194,7 +205,7 @@ cdef int augment(Work *w, int32_t start) except -1 nogil:
     v[end] -= 1
     while True:                 # the first row that gives a column its distance is before it on the path
         k = 0
-        while w.cost[<int64_t>way[k].row * w.m + end] - price - way[k].h != least:
+        while cost[<int64_t>way[k].row * w.m + end] - price - way[k].h != least:
             k += 1
         w.row[end], w.column[way[k].row] = way[k].row, end
         if k == 0:
@@ -202,72 +213,56 @@ cdef int augment(Work *w, int32_t start) except -1 nogil:
         end, price, least = way[k - 1].column, way[k - 1].price, way[k - 1].dist
 
 
-cdef int solve(Work *w) except -1 nogil:
+cdef int solve(Work *w, const Cost *cost) except -1 nogil:
     cdef int32_t i, j
     for i in range(w.n):
         w.column[i] = -1
     for j in range(w.m):
         w.row[j], w.price[j] = -1, 0
     if w.n == w.m:
-        reduce_columns(w)
+        reduce_columns(w, cost)
     w.unmatched = 0
     for i in range(w.n):
         if w.column[i] < 0:
             w.waiting[w.unmatched] = i
             w.unmatched += 1
     if w.m > 1:
-        reduce_rows(w)
-        reduce_rows(w)
+        reduce_rows(w, cost)
+        reduce_rows(w, cost)
     for i in range(w.unmatched):
-        augment(w, w.waiting[i])
+        augment(w, cost, w.waiting[i])
     for j in range(w.m):
         w.price[j] += w.row[j] >= 0
     return 0
 
 
-cdef bint take_integers(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated) noexcept nogil:
+cdef bint take_integers(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated, Cost *c) noexcept nogil:
     """Copy a matrix; False if its numbers are too large."""
     cdef int64_t low = 0, high = 0, x, most = MOST // (w.n + <int64_t>w.m + 3)
-    cdef int64_t *c = w.cost
     cdef uint64_t sign = 0 if not negated else <uint64_t>-1
     cdef int32_t i, j
+    if Cost is int32_t:
+        most = min(most, <int64_t>1 << 30)
     for i in range(w.n):
         for j in range(w.m):
             x = (<const int64_t *>(at + i * down + j * across))[0]
             low, high = min(low, x), max(high, x)
-            c[j] = <int64_t>(((<uint64_t>x ^ sign) - sign) << 1)
+            c[j] = <Cost>(((<uint64_t>x ^ sign) - sign) << 1)
+        if not (-most < low and high < most):
+            return False
         c += w.m
-    return -most < low and high < most
+    return True
 
 
-cdef int take_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated) noexcept nogil:
-    """Copy a matrix in units of a power of 2; 1 if that is exact, 0 if fractions were cut off, -1 if a number is not finite, or if all are too large or too small."""
-    cdef double largest = 0, x, scale, unit
-    cdef int64_t whole, most = MOST // (w.n + <int64_t>w.m + 3)
-    cdef int64_t *c = w.cost
-    cdef int32_t i, j
-    cdef int size = 0, bits = 0, exact = 1
-    for i in range(w.n):
-        for j in range(w.m):
-            x = fabs((<const double *>(at + i * down + j * across))[0])
-            if not x <= LARGEST:
-                return -1
-            largest = max(largest, x)
-    frexp(<double>most, &bits)
-    frexp(largest, &size)
-    bits -= 2 + size
-    if not -1000 < bits < 1000:
-        return -1
-    scale, unit = ldexp(-1 if negated else 1, bits), ldexp(-1 if negated else 1, -bits)
-    for i in range(w.n):
-        for j in range(w.m):
-            x = (<const double *>(at + i * down + j * across))[0]
-            whole = <int64_t>(x * scale)
-            c[j] = 2 * whole
-            if <double>whole * unit != x:
-                exact = 0
-        c += w.m
-    return exact
+cdef bint match_integers(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated) except -1 nogil:
+    """Match integers, those that are small in half the memory; False if they are too large."""
+    if take_integers(w, at, down, across, negated, <int32_t *>w.cost):
+        solve(w, <const int32_t *>w.cost)
+    elif take_integers(w, at, down, across, negated, w.cost):
+        solve(w, <const int64_t *>w.cost)
+    else:
+        return False
+    return True
 
 
 cdef bint is_unique(Work *w) noexcept nogil:
@@ -288,6 +283,38 @@ cdef bint is_unique(Work *w) noexcept nogil:
     return True
 
 
+cdef bint match_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated) except -1 nogil:
+    """Match floats, in units of a power of 2; False if a number is not finite, or if fractions that were cut off may decide."""
+    cdef double largest = 0, x, scale, unit
+    cdef int64_t whole, most = MOST // (w.n + <int64_t>w.m + 3)
+    cdef int64_t *c = w.cost
+    cdef int32_t i, j
+    cdef bint exact = True
+    cdef int size = 0, bits = 0
+    for i in range(w.n):
+        for j in range(w.m):
+            x = fabs((<const double *>(at + i * down + j * across))[0])
+            if not x <= LARGEST:
+                return False
+            largest = max(largest, x)
+    frexp(<double>most, &bits)
+    frexp(largest, &size)
+    bits -= 2 + size
+    if not -1000 < bits < 1000:
+        return False
+    scale, unit = ldexp(-1 if negated else 1, bits), ldexp(-1 if negated else 1, -bits)
+    for i in range(w.n):
+        for j in range(w.m):
+            x = (<const double *>(at + i * down + j * across))[0]
+            whole = <int64_t>(x * scale)
+            c[j] = 2 * whole
+            if <double>whole * unit != x:
+                exact = False
+        c += w.m
+    solve(w, <const int64_t *>w.cost)
+    return exact or is_unique(w)
+
+
 def assign(cost, bint maximize, /):
     """Return rows and columns of the best matching of a matrix, or of each in a stack of them; None for what only the general way takes.
 
@@ -301,7 +328,6 @@ def assign(cost, bint maximize, /):
     cdef int64_t *columns
     cdef const char *at
     cdef bint turned, done = True
-    cdef int exact = 1
     if type(cost) is not ndarray:
         return None
     PyObject_GetBuffer(cost, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT)
@@ -329,15 +355,10 @@ def assign(cost, bint maximize, /):
             with nogil:
                 for i in range(stack):
                     if view.format[0] == c"d":
-                        exact = take_floats(&w, at + i * step, down, across, maximize)
-                        done = exact >= 0
+                        done = match_floats(&w, at + i * step, down, across, maximize)
                     else:
-                        done = take_integers(&w, at + i * step, down, across, maximize)
+                        done = match_integers(&w, at + i * step, down, across, maximize)
                     if not done:
-                        break
-                    solve(&w)
-                    if not exact and not is_unique(&w):
-                        done = False
                         break
                     if not turned:
                         for j in range(n):
@@ -365,8 +386,7 @@ def match(const int64_t[:, ::1] cost, /):
     try:
         columns, prices = _empty(w.n, np.int32), _empty(w.m, np.int64)
         with nogil:
-            take_integers(&w, <const char *>&cost[0, 0], cost.strides[0], cost.strides[1], False)
-            solve(&w)
+            match_integers(&w, <const char *>&cost[0, 0], cost.strides[0], cost.strides[1], False)
         np.asarray(columns)[:] = <int32_t[:w.n]>w.column
         np.asarray(prices)[:] = <int64_t[:w.m]>w.price
         prices >>= 1
