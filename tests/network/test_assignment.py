@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -54,6 +56,82 @@ def test_the_prices_prove_it(shape):
         assert (reduced[np.arange(len(cost)), columns] == reduced.min(axis=1)).all()
         if shape[0] != shape[1]:
             assert not np.delete(price, columns).any() and (price <= 0).all()
+
+
+VIEWS = {
+    "rows": lambda cost: cost,
+    "columns": np.asfortranarray,
+    "backwards": lambda cost: cost[::-1, ::-1],
+    "every other": lambda cost: np.repeat(np.repeat(cost, 2, 0), 2, 1)[::2, ::2],
+    "other byte order": lambda cost: cost.astype(cost.dtype.newbyteorder()),
+    "read only": lambda cost: np.frombuffer(cost.tobytes(), cost.dtype).reshape(cost.shape),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, np.float64, np.float32])
+def test_all_layouts_against_scipy(kind, view):
+    rng = np.random.default_rng(len(view))
+    for shape in ((40, 40), (30, 70), (70, 30)):
+        for top in (3, 200, 2**40):
+            if kind == np.float64:
+                cost = rng.random(shape) * top
+            else:
+                cost = rng.integers(0, min(top, 2**31 if kind == np.int32 else 255 if kind == np.uint8 else top), shape)
+            cost = VIEWS[view](cost.astype(kind))
+            for maximize in (False, True):
+                before = cost.copy()
+                rows, columns = fs.assignment(cost, maximize=maximize)
+                best = linear_sum_assignment(cost.astype(kind), maximize=maximize)
+                exactly = cost.astype(object)
+                assert rows.tolist() == best[0].tolist() or len(set(rows.tolist())) == min(shape)
+                assert len(set(columns.tolist())) == min(shape)
+                assert sum(exactly[rows, columns]) == pytest.approx(sum(exactly[best]), rel=1e-12)
+                assert (cost == before).all()
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int16, np.float64])
+@pytest.mark.parametrize("shape", [(5, 3, 4), (4, 5, 2), (1, 6, 6), (0, 2, 3), (3, 0, 2)])
+def test_a_stack_is_matched_like_its_matrices(kind, shape):
+    cost = np.random.default_rng(sum(shape)).integers(0, 9, shape).astype(kind)
+    rows, columns = fs.assignment(cost, maximize=True)
+    assert rows.shape == columns.shape == (shape[0], min(shape[1:]))
+    for k, matrix in enumerate(cost):
+        alone = fs.assignment(matrix, maximize=True)
+        assert (rows[k].tolist(), columns[k].tolist()) == (alone[0].tolist(), alone[1].tolist())
+
+
+def test_a_stack_with_pairs_that_may_not_be_matched():
+    cost = np.array([[[1.0, 2.0], [3.0, np.inf]], [[np.inf, np.inf], [1.0, 2.0]]])
+    assert fs.assignment(cost[:1])[1].tolist() == [[1, 0]]
+    with pytest.raises(fs.InfeasibleError, match=r"^cost\[1\]: cost: not all of the 2 rows") as caught:
+        fs.assignment(cost)
+    assert caught.value.shortfall == 1
+
+
+def test_other_threads_run_while_a_stack_is_matched():
+    stack = np.random.default_rng(0).integers(0, 10**6, (4, 400, 400))
+    begun, ended, within = threading.Event(), threading.Event(), []
+
+    def match_small():
+        begun.wait()
+        while not ended.is_set():
+            fs.assignment([[2, 1], [1, 2]])
+            if not ended.is_set():
+                within.append(True)
+
+    other = threading.Thread(target=match_small)
+    other.start()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        begun.set()
+        fs.assignment(stack)
+    finally:
+        ended.set()
+        sys.setswitchinterval(interval)
+        other.join()
+    assert within
 
 
 def test_the_worst_matrix_known():

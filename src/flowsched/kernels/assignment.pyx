@@ -140,7 +140,7 @@ cdef int reduce_rows(Work *w, const Cost *cost) except -1 nogil:
     cdef int64_t least, next_least, d
     cdef const Cost *c
     cdef int64_t *v = w.price
-    cdef int64_t turns = 4 * <int64_t>count + 64        # a larger number does not pay
+    cdef int64_t turns = 2 * <int64_t>count        # a larger number does not pay
     w.unmatched = 0
     while k < count:
         i = w.waiting[k]
@@ -286,6 +286,7 @@ cdef bint is_unique(Work *w) noexcept nogil:
 cdef bint match_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, bint negated) except -1 nogil:
     """Match floats, in units of a power of 2; False if a number is not finite, or if fractions that were cut off may decide."""
     cdef double largest = 0, x, scale, unit
+    cdef double *given = <double *>w.cost
     cdef int64_t whole, most = MOST // (w.n + <int64_t>w.m + 3)
     cdef int64_t *c = w.cost
     cdef int32_t i, j
@@ -293,10 +294,11 @@ cdef bint match_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t acro
     cdef int size = 0, bits = 0
     for i in range(w.n):
         for j in range(w.m):
-            x = fabs((<const double *>(at + i * down + j * across))[0])
-            if not x <= LARGEST:
+            x = (<const double *>(at + i * down + j * across))[0]
+            if not fabs(x) <= LARGEST:
                 return False
-            largest = max(largest, x)
+            largest, given[j] = max(largest, fabs(x)), x
+        given += w.m
     frexp(<double>most, &bits)
     frexp(largest, &size)
     bits -= 2 + size
@@ -305,7 +307,7 @@ cdef bint match_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t acro
     scale, unit = ldexp(-1 if negated else 1, bits), ldexp(-1 if negated else 1, -bits)
     for i in range(w.n):
         for j in range(w.m):
-            x = (<const double *>(at + i * down + j * across))[0]
+            x = (<double *>c)[j]
             whole = <int64_t>(x * scale)
             c[j] = 2 * whole
             if <double>whole * unit != x:
@@ -315,14 +317,22 @@ cdef bint match_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t acro
     return exact or is_unique(w)
 
 
+cdef int64_t *start(vector) except NULL:
+    """The first element of a vector that is kept until it has been filled."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(vector, &view, PyBUF_WRITABLE)
+    PyBuffer_Release(&view)
+    return <int64_t *>view.buf
+
+
 def assign(cost, bint maximize, /):
     """Return rows and columns of the best matching of a matrix, or of each in a stack of them; None for what only the general way takes.
 
     That is everything but a plain array of int64 or float64, numbers that are too large, infinite pairs, and floats whose fractions may decide.
     """
-    cdef Py_buffer view, first, second
+    cdef Py_buffer view
     cdef Work w
-    cdef Py_ssize_t down, across, i, size, stack = 1, step = 0, last
+    cdef Py_ssize_t down, across, i, stack = 1, step = 0, last
     cdef int32_t n, m, j
     cdef int64_t *rows
     cdef int64_t *columns
@@ -343,12 +353,8 @@ def assign(cost, bint maximize, /):
         turned = n > m
         if turned:
             n, m, down, across = m, n, across, down
-        first_array, second_array = _empty(n * stack, int64), _empty(n * stack, int64)
-        PyObject_GetBuffer(first_array, &first, PyBUF_WRITABLE)
-        PyBuffer_Release(&first)
-        PyObject_GetBuffer(second_array, &second, PyBUF_WRITABLE)
-        PyBuffer_Release(&second)
-        rows, columns = <int64_t *>first.buf, <int64_t *>second.buf
+        found = _empty(n * stack, int64), _empty(n * stack, int64)
+        rows, columns = start(found[0]), start(found[1])
         at = <const char *>view.buf
         begin(&w, n, m)
         try:
@@ -375,18 +381,20 @@ def assign(cost, bint maximize, /):
         PyBuffer_Release(&view)
     if not done:
         return None
-    return (first_array, second_array) if last == 1 else (first_array.reshape(stack, n), second_array.reshape(stack, n))
+    return found if last == 1 else tuple([lines.reshape(stack, n) for lines in found])
 
 
 def match(const int64_t[:, ::1] cost, /):
     """Return the column of each row, and the price of each column; the matrix has no fewer columns than rows, and at least one of each."""
     cdef Work w
-    cdef int32_t j
+    cdef bint done
     begin(&w, <int32_t>cost.shape[0], <int32_t>cost.shape[1])
     try:
         columns, prices = _empty(w.n, np.int32), _empty(w.m, np.int64)
         with nogil:
-            match_integers(&w, <const char *>&cost[0, 0], cost.strides[0], cost.strides[1], False)
+            done = match_integers(&w, <const char *>&cost[0, 0], cost.strides[0], cost.strides[1], False)
+        if not done:
+            raise OverflowError("a cost is too large")
         np.asarray(columns)[:] = <int32_t[:w.n]>w.column
         np.asarray(prices)[:] = <int64_t[:w.m]>w.price
         prices >>= 1

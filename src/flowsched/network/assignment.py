@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import flowsched.kernels.assignment as kernel
-from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
+from flowsched.exceptions import CostRangeError, FlowschedError, InfeasibleError, InputError
 from flowsched.network.arguments import integers
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import elements, refuse_masked
@@ -30,14 +30,15 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
 
     Parameters
     ----------
-    cost : sparse matrix or array, shape (n, m)
+    cost : sparse matrix or array, shape (n, m) or (k, n, m)
         Each stored element, a stored 0 too, is a pair that may be matched; all pairs of a dense array may be, except infinite ones.
+        An array of three dimensions is a stack of k matrices; for integers of 64 bits and floats they are matched in one call that releases the GIL.
     maximize : bool, optional
         Match at the largest total instead; then pairs of ``-inf`` may not be matched.
 
     Returns
     -------
-    rows, columns : ndarray of int64, shape (min(n, m),)
+    rows, columns : ndarray of int64, shape (min(n, m),) or (k, min(n, m))
         The matched pairs, by rows: all rows, or all columns where these are fewer.  As for `scipy.optimize.linear_sum_assignment` and
         `scipy.sparse.csgraph.min_weight_full_bipartite_matching`, but stored zeros count.
 
@@ -64,6 +65,10 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     (array([0, 1, 2]), array([1, 0, 2]))
     >>> assignment([[0.5, 0.25], [0.75, 0.125]], maximize=True)
     (array([0, 1]), array([1, 0]))
+    >>> import numpy as np
+    >>> assignment(np.array([[[4, 1], [2, 0]], [[1, 4], [2, 9]]]))[1]
+    array([[1, 0],
+           [1, 0]])
     """
     found = kernel.assign(cost, maximize)
     if found is not None:
@@ -71,6 +76,12 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     refuse_masked("cost", cost)
     if not hasattr(cost, "tocsr"):
         cost = np.asarray(cost)
+        if cost.ndim == 3 and len(cost):
+            return _stacked(cost, maximize)
+        if cost.dtype.kind in "iuf" and cost.dtype.itemsize < 8:
+            found = kernel.assign(cost.astype(np.float64 if cost.dtype.kind == "f" else np.int64), maximize)
+            if found is not None:
+                return found
     n, m = cost.shape if len(cost.shape) == 2 else (0, 0)
     rows, columns, price = elements("cost", cost, (n, m), stored=False)
     dense = not hasattr(cost, "tocsr")
@@ -95,6 +106,19 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     lines = _dense(np.ascontiguousarray(whole.T), None if rest is None else np.ascontiguousarray(rest.T), bits)
     order = np.argsort(lines)
     return lines[order], order
+
+
+def _stacked(cost: NDArray[Any], maximize: bool) -> tuple[Int64Array, Int64Array]:
+    """Match each matrix of a stack; an error names the matrix."""
+    pairs = []
+    for i, matrix in enumerate(cost):
+        try:
+            pairs.append(assignment(matrix, maximize=maximize))
+        except FlowschedError as error:
+            error.args = (f"cost[{i}]: {error.args[0]}", *error.args[1:])
+            raise
+    rows, columns = zip(*pairs, strict=True)
+    return np.stack(rows), np.stack(columns)
 
 
 def _integers(price: NDArray[Any], rows: Int64Array, columns: Int64Array, count: int, maximize: bool) -> Int64Array:
