@@ -287,8 +287,7 @@ cdef bint match_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t acro
     """Match floats, in units of a power of 2; False if a number is not finite, or if fractions that were cut off may decide."""
     cdef double largest = 0, x, scale, unit
     cdef double *given = <double *>w.cost
-    cdef int64_t whole, most = MOST // (w.n + <int64_t>w.m + 3)
-    cdef int64_t *c = w.cost
+    cdef int64_t k, whole, most = MOST // (w.n + <int64_t>w.m + 3)
     cdef int32_t i, j
     cdef bint exact = True
     cdef int size = 0, bits = 0
@@ -305,14 +304,12 @@ cdef bint match_floats(Work *w, const char *at, Py_ssize_t down, Py_ssize_t acro
     if not -1000 < bits < 1000:
         return False
     scale, unit = ldexp(-1 if negated else 1, bits), ldexp(-1 if negated else 1, -bits)
-    for i in range(w.n):
-        for j in range(w.m):
-            x = (<double *>c)[j]
-            whole = <int64_t>(x * scale)
-            c[j] = 2 * whole
-            if <double>whole * unit != x:
-                exact = False
-        c += w.m
+    for k in range(<int64_t>w.n * w.m):
+        x = (<double *>w.cost)[k]
+        whole = <int64_t>(x * scale)
+        w.cost[k] = 2 * whole
+        if <double>whole * unit != x:
+            exact = False
     solve(w, <const int64_t *>w.cost)
     return exact or is_unique(w)
 
@@ -332,7 +329,7 @@ def assign(cost, bint maximize, /):
     """
     cdef Py_buffer view
     cdef Work w
-    cdef Py_ssize_t down, across, i, stack = 1, step = 0, last
+    cdef Py_ssize_t down, across, k, stack = 1, step = 0, last
     cdef int32_t n, m, j
     cdef int64_t *rows
     cdef int64_t *columns
@@ -359,11 +356,11 @@ def assign(cost, bint maximize, /):
         begin(&w, n, m)
         try:
             with nogil:
-                for i in range(stack):
+                for k in range(stack):
                     if view.format[0] == c"d":
-                        done = match_floats(&w, at + i * step, down, across, maximize)
+                        done = match_floats(&w, at + k * step, down, across, maximize)
                     else:
-                        done = match_integers(&w, at + i * step, down, across, maximize)
+                        done = match_integers(&w, at + k * step, down, across, maximize)
                     if not done:
                         break
                     if not turned:

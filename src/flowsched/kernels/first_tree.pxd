@@ -23,6 +23,7 @@ cdef class FirstTree(Basis):
     cdef int32_t[::1] entry        # slots by the node where they end
     # ------------------------------------------------------------------------------------------------------------
     cdef bint kept                 # the basis is to be reused after changes
+    cdef bint crowded              # a few nodes take what many pure sources send, or the reverse
     cdef int64_t volume            # upper bound on the sum of |b|
     cdef int64_t negative          # upper bound on the capacities of all arcs of negative cost, unless one of them is unlimited
     cdef int64_t wide              # capacity of arcs that never bind

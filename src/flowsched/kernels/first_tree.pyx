@@ -17,7 +17,9 @@ Capacities
 If no arc of negative cost is unlimited, an optimum never sends more through an arc than B = all supplies + all
 capacities of negative arcs, so capacities are clipped to B + 1 and nothing overflows.  Out of a *pure* source (no
 arc enters it) of supply s an arc of capacity >= s never binds and is given B + 1, too; likewise into a pure sink.  Otherwise unlimited is 2**62, all other
-capacities sum to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.  The B of a basis that is to be kept is four times as large, for
+capacities sum to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.  Where a
+few nodes take what many pure sources send, as where points are shared out to clusters, the capacities stay: a pivot that links two of the few moves all sources below one of
+them, and full arcs save such pivots.  The B of a basis that is to be kept is four times as large, for
 changes to come; such a basis has no pure sources, and cannot be kept while unlimited arcs have negative costs.
 
 The order of the slots
@@ -42,6 +44,7 @@ cdef double THIN = 8                    # arcs per node below which a coarse pha
 cdef double LARGE = 1500                # nodes per further arc of that bound: a pivot moves about n / 25 potentials
 
 cdef enum:
+    CROWD = 300        # pure sources (or sinks) per other node from which their arcs keep their capacities
     RUN = 8            # consecutive slots in the order of their arcs' tails; runs are mixed
     CHUNK = 65536      # arcs between two checks of the clock and signals
 
@@ -55,7 +58,7 @@ cdef class FirstTree(Basis):
         """One pass over the arcs: ranges, degrees, flows that are fixed."""
         cdef Sums sums
         cdef int32_t a, u, v
-        cdef int64_t lo = 0, cap
+        cdef int64_t lo = 0, cap, sources = 0, sinks = 0
         cdef bint lowers = self.lower.shape[0] > 0
         memset(&sums, 0, sizeof(Sums))
         for a in range(self.m):
@@ -76,6 +79,9 @@ cdef class FirstTree(Basis):
                 return RANGE
             self.chained += self.balance[u] == 0 and self.ends_seen[u] == 3 and self.first[u + 1] == 1
             self.first[u + 1] += self.first[u]
+            sources += self.ends_seen[u] == 1 and self.balance[u] > 0
+            sinks += not self.ends_seen[u] & 1 and self.balance[u] < 0
+        self.crowded = CROWD * (self.n - max(sources, sinks)) < self.n
         if sums.top_cost >= RISE_MAX // (self.n + 1) or sums.volume + (sums.limited if sums.endless else sums.negative) > VOLUME_MAX:
             return RANGE
         self.top_cost, self.volume, self.negative = sums.top_cost, sums.volume, sums.negative
@@ -115,7 +121,7 @@ cdef class FirstTree(Basis):
             if cap == lo:
                 continue
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
-            if not self.kept and ((self.ends_seen[u] == 1 and cap >= self.balance[u] > 0) or (not self.ends_seen[v] & 1 and cap >= -self.balance[v] > 0)):
+            if not self.kept and not self.crowded and ((self.ends_seen[u] == 1 and cap >= self.balance[u] > 0) or (not self.ends_seen[v] & 1 and cap >= -self.balance[v] > 0)):
                 cap = self.wide
             rank = self.first[u]
             self.first[u] = rank + 1

@@ -10,9 +10,7 @@ _Ids = NDArray[np.int32]
 
 __test__: Final[dict[str, str]]
 
-def ranges(
-    nodes: int, head: _Ids, reduced: _Ints, potential: _Ints, arcs: _Ids
-) -> tuple[_Ints, _Ints]: ...
+def ranges(nodes: int, head: _Ids, reduced: _Ints, potential: _Ints, arcs: _Ids) -> tuple[_Ints, _Ints]: ...
 
 @final
 class Ranges:
