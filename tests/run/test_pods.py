@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import flowsched as fs
 from flowsched.cluster.model import LARGEST
+from flowsched.run.executor import Run
 from flowsched.run.podrules import Present, Rules, WaitsError
 from flowsched.run.pods import (
     FIELDS,
     NAME,
     UnsupportedError,
-    as_machine,
     ask_of,
     facts,
+    machine,
+    made,
     meets_terms,
     node_terms,
     quantity,
     requests,
     selector,
     selects,
-    task,
 )
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -39,6 +42,15 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 )  # fmt: skip
 def test_quantities(text: Any, amount: float) -> None:
     assert quantity(text) == pytest.approx(amount, rel=1e-12)
+
+
+def test_shares_of_devices_are_refused() -> None:
+    run = Run(1, "t", "n", payload="true", demand={"cpu": 0.5, "mem": 1.5, "gpu": 2, "example.com/fpga": 1})
+    (one,) = made(run, "p", "d", "image")["spec"]["containers"]
+    whole = {"nvidia.com/gpu": "2", "example.com/fpga": "1"}
+    assert one["resources"] == {"requests": {"cpu": "500m", "memory": "2Mi", **whole}, "limits": whole}
+    with pytest.raises(fs.InputError, match="whole devices, got 0.25 of gpu"):
+        made(replace(run, demand={"gpu": 0.25}), "p", "d", "image")
 
 
 @pytest.mark.parametrize("text", ["", "four", "1K", "1ki", "1 Gi", "1e", "--1", "1Zi"])
@@ -146,12 +158,10 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
 
 def starts_on(spec: dict[str, Any], nodes: list[dict[str, Any]]) -> set[Any]:
     """Return the nodes on which a scheduler would start a pod."""
-    import flowsched as fs
-
     ask, found = ask_of("p", pod(**spec)), set()
     for each in nodes:
         sched = fs.Scheduler(resources=("cpu",))
-        sched.apply(as_machine(each, (), ("cpu",), ask.wanted), fs.JobSubmitted("p", [task(ask, ("cpu",), {})]))
+        sched.apply(machine(each, (), ("cpu",), ask.wanted), fs.JobSubmitted("p", [ask.task(("cpu",))]))
         found |= set(sched.schedule(0.0).placements.values())
     return found
 

@@ -10,42 +10,31 @@ Nodes and pods are watched.  A watch that is too old (410 Gone) begins again wit
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from math import ceil
 from typing import Any
 from uuid import uuid4
 
 from flowsched.boundary import private
 from flowsched.boundary.validate import number
-from flowsched.cluster.events import MachineAdded
+from flowsched.cluster.events import JobSubmitted, MachineAdded
 from flowsched.exceptions import InputError
 from flowsched.rounds.values import Round
-from flowsched.run.adapter import Adapter, Held, record, recorded
-from flowsched.run.command import Command, command_of, outcome, script
+from flowsched.run.adapter import Adapter, Held, recorded
+from flowsched.run.command import Command
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Broken, Ended, Failed, Run, Stopped, Told
+from flowsched.run.executor import Broken, Failed, Run, Stopped, Told
 from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
-from flowsched.run.podfeed import DRIVER, OPTIONAL, SCHEDULER, Feed, Reports
-from flowsched.run.pods import ODD, as_machine, is_over, is_ready
+from flowsched.run.podfeed import OPTIONAL, Feed, Reports
+from flowsched.run.pods import DRIVER, ODD, RECORD, binding, check_whole, is_over, is_ready, machine, made, verdict
 
 __all__ = ["KubernetesError", "KubernetesExecutor"]
 
 LOGGER = logging.getLogger("flowsched")
-
-RECORD = "flowsched/run"
-"""The annotation with the record of a run, on its pod."""
-
-_WHY = """>/dev/termination-log printf '%s' "$2" """
-"""Keeps the reason why a command cannot begin, for `verdict`."""
-
-_LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
-"""Prefixes of the reasons for which the node's kubelet, not the pod itself, ended it."""
 
 
 def _odd(path: str, error: Exception) -> KubernetesError:
@@ -142,6 +131,13 @@ class KubernetesExecutor(Adapter[_Pod]):
         hear = partial(soon, self._heard, kind)
         threading.Thread(target=self._api.watch, args=(kind, version, hear), daemon=True).start()
 
+    def counted(self, job: JobSubmitted) -> JobSubmitted:
+        """Return the job; shares of devices are refused, as nodes count whole ones."""
+        for task in job.tasks:
+            named = task.demand if isinstance(task.demand, Mapping) else zip(self._resources, task.demand, strict=False)
+            check_whole(f"task {task.id!r}", dict(named))
+        return job
+
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         if isinstance(run.payload, str) and run.payload.startswith("/api/"):
@@ -221,14 +217,14 @@ class KubernetesExecutor(Adapter[_Pod]):
         if self._feed is not None:
             self._feed.decided(round)
 
-    def whole(self, machine: MachineAdded) -> MachineAdded:
+    def whole(self, shown: MachineAdded) -> MachineAdded:
         """See `flowsched.run.executor.Partial`."""
-        node = self._seen["nodes"].get(str(machine.id))
+        node = self._seen["nodes"].get(str(shown.id))
         try:
             wanted = {} if self._feed is None else self._feed.wanted
-            return machine if node is None else as_machine(node, (), self._resources, wanted)
+            return shown if node is None else machine(node, (), self._resources, wanted)
         except ODD:
-            return machine
+            return shown
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -354,7 +350,7 @@ class KubernetesExecutor(Adapter[_Pod]):
                     self._soon((name,), left)
         for name in there:
             try:
-                shown[name] = as_machine(nodes[name], others.get(name, ()), self._resources, wanted)
+                shown[name] = machine(nodes[name], others.get(name, ()), self._resources, wanted)
             except ODD as error:  # the other nodes go on
                 text = str(_odd(f"node {name}", error))
                 if self._odd_nodes.get(name) != text:
@@ -380,47 +376,3 @@ class KubernetesExecutor(Adapter[_Pod]):
                     self.tell(Broken(error))
 
             self._timers[why] = self._loop.call_later(seconds, act)
-
-
-# -- pods of runs --------------------------------------------------------------------------------------------------
-
-
-def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
-    """Return the pod of a run: its payload, or one that runs its command."""
-    if isinstance(run.payload, Mapping):
-        pod: dict[str, Any] = json.loads(json.dumps(run.payload))
-    else:
-        command = replace(command_of(run), output=None, errors=None)  # they are in the log
-        text = script(replace(run, payload=command), _WHY)
-        asks = {"cpu": f"{ceil(1000 * run.demand.get('cpu', 0))}m", "memory": f"{ceil(run.demand.get('mem', 0))}Mi"}
-        gpus = {"nvidia.com/gpu": str(ceil(run.demand["gpu"]))} if run.demand.get("gpu") else {}
-        share = {"requests": asks | gpus, "limits": gpus}
-        container = {"name": "run", "image": image, "command": ["/bin/sh", "-c", text], "resources": share}
-        pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    about = pod.setdefault("metadata", {})
-    about["name"] = name
-    about.setdefault("labels", {})[DRIVER] = driver
-    about.setdefault("annotations", {})[RECORD] = record(run)
-    pod["spec"]["schedulerName"] = SCHEDULER
-    return {"apiVersion": "v1", "kind": "Pod"} | pod
-
-
-def binding(path: str, uid: str, run: Run) -> dict[str, Any]:
-    """Return the object that binds the pod of a run to its node; another pod of its name is not bound."""
-    target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
-    about = {"name": path.rpartition("/")[2]} | ({"uid": uid} if uid else {})
-    return {"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target}
-
-
-def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
-    """Return the report of a run whose pod has ended."""
-    status = pod["status"]
-    if status["phase"] != "Failed":
-        return Ended(run.number, 0)
-    codes = [each.get("state", {}).get("terminated", {}) for each in status.get("containerStatuses") or ()]
-    bad = [(code["exitCode"], code.get("message") or "") for code in codes if code.get("exitCode")]
-    reason = status.get("reason") or ""
-    if bad and not reason:
-        return outcome(run, bad[0][0], False, reason=" ".join(bad[0][1].split()))
-    error = KubernetesError(f"task {run.task!r}: its pod failed: {reason} {status.get('message') or ''}")
-    return Failed(run.number, error, lost=reason.startswith(_LOST))

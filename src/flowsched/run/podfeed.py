@@ -26,8 +26,10 @@ from flowsched.run.driver import Driver
 from flowsched.run.kubeapi import Api, KubernetesError, allowed
 from flowsched.run.podrules import Present, Rules, WaitsError, terms_of
 from flowsched.run.pods import (
+    DRIVER,
     NAME,
     ODD,
+    SCHEDULER,
     Ask,
     NodeTerm,
     Object,
@@ -36,15 +38,9 @@ from flowsched.run.pods import (
     facts,
     group_of,
     is_over,
-    task,
 )
 
 LOGGER = logging.getLogger("flowsched")
-
-SCHEDULER = "flowsched"
-
-DRIVER = "flowsched/driver"
-"""The label with the name of the driver that has made a pod."""
 
 UNSUPPORTED = "UNSUPPORTED"
 """Reason of a pod with a field that is not understood."""
@@ -400,7 +396,7 @@ class Feed:
             for known, _, _ in asks:  # the run of an earlier pod of that name has not ended
                 known.rest, known.version = self._loop.time() + _SOON, -1
             return
-        tasks = [task(ask, self._resources, rules.require) for _, ask, rules in asks]
+        tasks = [ask.task(self._resources, rules.require) for _, ask, rules in asks]
         priority = min(known.order[0] for known, _, _ in asks)
         event = JobSubmitted(job, tasks, priority=priority, gang=least if least > 1 else None)
         try:

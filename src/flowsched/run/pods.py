@@ -5,7 +5,7 @@ placement.  A field, an operator or a kind of volume that is not known here rais
 a pod waits.  Constraints between pods (see `flowsched.run.podrules`) and on volumes are only read here.
 
 Requirements on nodes that `Task.constraints` cannot express (alternatives, comparisons of numbers) become a label of their
-own: `as_machine` adds it to the machines of the nodes that meet them.
+own: `machine` adds it to the machines of the nodes that meet them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,22 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import sha256
+from math import ceil
+from types import MappingProxyType
 from typing import Any
 
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import LARGEST, Task
 from flowsched.cluster.selectors import MEETS
-from flowsched.exceptions import FlowschedError
+from flowsched.exceptions import FlowschedError, InputError
+from flowsched.run.adapter import record
+from flowsched.run.command import command_of, outcome, script
+from flowsched.run.executor import Ended, Failed, Run, Told
+from flowsched.run.kubeapi import KubernetesError
 
 ODD = (ArithmeticError, AttributeError, FlowschedError, LookupError, TypeError, ValueError)
 """Errors of reading an object that does not look as the API describes it."""
@@ -31,8 +37,24 @@ ODD = (ArithmeticError, AttributeError, FlowschedError, LookupError, TypeError, 
 NAME = "field:metadata.name"
 """Label with the name of the node, where a task has a requirement on it; no label of a node has a colon."""
 
+SCHEDULER = "flowsched"
+
+DRIVER = "flowsched/driver"
+"""The label with the name of the driver that has made a pod."""
+
+RECORD = "flowsched/run"
+"""The annotation with the record of a run, on its pod."""
+
+_WHY = """>/dev/termination-log printf '%s' "$2" """
+"""Keeps the reason why a command cannot begin, for `verdict`."""
+
+_LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
+"""Prefixes of the reasons for which the node's kubelet, not the pod itself, ended it."""
+
 Object = Mapping[str, Any]
 Requirements = dict[str, list[tuple[Any, ...]]]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class UnsupportedError(FlowschedError):
@@ -57,9 +79,18 @@ class UnsupportedError(FlowschedError):
 _NAMES = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gpu"}
 """Names here of resources; others keep their own."""
 
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([numkMGTPE]|[KMGTPE]i)?|[eE]([+-]?[0-9]+))")
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)([numkMGTPE]|[KMGTPE]i)?")
 _UNITS = {"n": 1e-9, "u": 1e-6, "m": 1e-3} | {unit: 10.0 ** (3 * i) for i, unit in enumerate("kMGTPE", 1)}
 _UNITS |= {f"{unit}i": 2.0 ** (10 * i) for i, unit in enumerate("KMGTPE", 1)}
+
+
+def _is_storage(name: str) -> bool:
+    return name == "ephemeral-storage" or name.startswith("hugepages-")
+
+
+def is_whole(name: str) -> bool:
+    """Return True for a resource of which a container has a whole number."""
+    return name not in ("cpu", "mem") and not _is_storage(name)
 
 
 @lru_cache(4096)
@@ -68,8 +99,8 @@ def quantity(text: str | float) -> float:
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         raise ValueError(f"a quantity expected, got {quoted(text)}")
-    number, unit, power = match.groups()
-    return float(f"{number}e{power}") if power else float(number) * _UNITS.get(unit, 1.0)
+    number, unit = match.groups()
+    return float(number) * _UNITS.get(unit, 1.0)
 
 
 def amounts(given: Mapping[str, Any]) -> Counter[str]:
@@ -77,7 +108,7 @@ def amounts(given: Mapping[str, Any]) -> Counter[str]:
     found = Counter[str]()
     for key, text in given.items():
         amount = quantity(text)
-        if key in ("memory", "ephemeral-storage") or key.startswith("hugepages-"):
+        if key == "memory" or _is_storage(key):
             amount /= 2**20
         found[_NAMES.get(key, key)] = min(amount, LARGEST)  # type: ignore[assignment]
     return found
@@ -116,6 +147,9 @@ def requests(pod: Object) -> Counter[str]:
         total[name] = amount
     total.update(amounts(spec.get("overhead") or {}))
     return total
+
+
+_requests = requests  # earlier name
 
 
 # -- selectors ------------------------------------------------------------------------------------------------------
@@ -229,8 +263,8 @@ def node_taints(node: Object) -> tuple[tuple[str, str, str], ...]:
     return tuple(taints)
 
 
-def as_machine(
-    node: Object, others: Iterable[Object], resources: Sequence[str], wanted: Mapping[str, NodeTerm | None] = {}
+def machine(
+    node: Object, others: Iterable[Object], resources: Sequence[str], wanted: Mapping[str, NodeTerm | None] = _NOTHING
 ) -> MachineAdded:
     """Return a node as a machine, less the requests of other schedulers' pods on it.
 
@@ -343,7 +377,7 @@ def facts(path: str, pod: Object) -> Facts:
     return Facts(
         path,
         about.get("uid", ""),
-        about["namespace"],
+        about.get("namespace", "default"),
         about.get("labels") or {},
         requests(pod),
         _ports(spec),
@@ -377,7 +411,7 @@ def _pod_terms(pod: Object, kind: str) -> tuple[PodTerm, ...]:
         _known(at, term, _TERM)
         spaces, more = term.get("namespaces") or (), term.get("namespaceSelector")
         if not spaces and more is None:
-            spaces = (pod["metadata"]["namespace"],)
+            spaces = (pod["metadata"].get("namespace", "default"),)
         select = _with_keys(pod, term, selector(f"{at}.labelSelector", term.get("labelSelector")))
         space_select = selector(f"{at}.namespaceSelector", more)
         found.append(PodTerm(at, term["topologyKey"], select, frozenset(spaces), space_select))
@@ -416,7 +450,7 @@ class Ask:
     constraints : dict
         Label -> requirements of `Task.constraints`.
     wanted : dict
-        Terms by the labels that stand for them, see `as_machine`.
+        Terms by the labels that stand for them, see `machine`.
     prefers : list of str
         Such labels that are preferred.
     tolerations : list
@@ -459,6 +493,16 @@ class Ask:
         label = f"term:{sha256(json.dumps(terms).encode()).hexdigest()[:16]}"
         self.wanted[label] = terms
         return label
+
+    def task(self, resources: Sequence[str], more: Mapping[str, list[tuple[Any, ...]]] = _NOTHING) -> Task:
+        """Return the task of the pod, with more requirements on labels."""
+        constraints = {label: list(each) for label, each in self.constraints.items()}
+        for label, requirements in more.items():
+            constraints.setdefault(label, []).extend(requirements)
+        asked = self.facts.requests
+        demand = {name: asked[name] for name in resources if asked[name]}
+        prefers = dict.fromkeys(self.prefers, (("Exists",),))
+        return Task(self.facts.path, demand, constraints, prefers=prefers, tolerations=self.tolerations)
 
     def suits(self, labels: Mapping[str, str]) -> bool:
         """Return True if a node with these labels meets the node selector and the node affinity."""
@@ -644,16 +688,80 @@ def ask_of(path: str, pod: Object) -> Ask:
     return ask
 
 
-def task(ask: Ask, resources: Sequence[str], more: Requirements) -> Task:
-    """Return the task of a pod, with more requirements on labels."""
-    constraints = {label: list(each) for label, each in ask.constraints.items()}
-    for label, requirements in more.items():
-        constraints.setdefault(label, []).extend(requirements)
-    demand = {name: ask.facts.requests[name] for name in resources if ask.facts.requests[name]}
-    prefers = dict.fromkeys(ask.prefers, (("Exists",),))
-    return Task(ask.facts.path, demand, constraints, prefers=prefers, tolerations=ask.tolerations)
+def task(id: str, pod: Object, resources: Sequence[str]) -> Task:
+    """Return a pod as a task, without the rules that depend on other objects.
+
+    Raises
+    ------
+    UnsupportedError
+    """
+    return ask_of(id, pod).task(resources)
 
 
 def is_over(pod: Object) -> bool:
     """Return True if a pod has ended, well or not."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+# -- pods of runs --------------------------------------------------------------------------------------------------
+
+
+def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
+    """Return the pod of a run: its payload, or one that runs its command.
+
+    Raises
+    ------
+    InputError
+        It demands a share of a device.
+    """
+    check_whole(f"task {run.task!r}", run.demand)
+    if isinstance(run.payload, Mapping):
+        pod: dict[str, Any] = json.loads(json.dumps(run.payload))
+    else:
+        command = replace(command_of(run), output=None, errors=None)  # they are in the log
+        text = script(replace(run, payload=command), _WHY)
+        asks = {"cpu": f"{ceil(1000 * run.demand.get('cpu', 0))}m", "memory": f"{ceil(run.demand.get('mem', 0))}Mi"}
+        names = {own: name for name, own in _NAMES.items()}
+        whole = {names.get(name, name): str(ceil(run.demand[name])) for name in run.demand if is_whole(name)}
+        share = {"requests": asks | whole, "limits": whole}
+        container = {"name": "run", "image": image, "command": ["/bin/sh", "-c", text], "resources": share}
+        pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    about = pod.setdefault("metadata", {})
+    about["name"] = name
+    about.setdefault("labels", {})[DRIVER] = driver
+    about.setdefault("annotations", {})[RECORD] = record(run)
+    pod["spec"]["schedulerName"] = SCHEDULER
+    return {"apiVersion": "v1", "kind": "Pod"} | pod
+
+
+def check_whole(where: str, demand: Mapping[str, float]) -> None:
+    """Refuse a share of a device: nodes count whole ones.
+
+    Raises
+    ------
+    InputError
+    """
+    for name, amount in demand.items():
+        if is_whole(name) and isinstance(amount, float) and not amount.is_integer():
+            raise InputError(f"{where}: Kubernetes counts whole devices, got {amount:g} of {name}")
+
+
+def binding(path: str, uid: str, run: Run) -> dict[str, Any]:
+    """Return the object that binds the pod of a run to its node; another pod of its name is not bound."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
+    about = {"name": path.rpartition("/")[2]} | ({"uid": uid} if uid else {})
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target}
+
+
+def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
+    """Return the report of a run whose pod has ended."""
+    status = pod["status"]
+    if status["phase"] != "Failed":
+        return Ended(run.number, 0)
+    codes = [each.get("state", {}).get("terminated", {}) for each in status.get("containerStatuses") or ()]
+    bad = [(code["exitCode"], code.get("message") or "") for code in codes if code.get("exitCode")]
+    reason = status.get("reason") or ""
+    if bad and not reason:
+        return outcome(run, bad[0][0], False, reason=" ".join(bad[0][1].split()))
+    error = KubernetesError(f"task {run.task!r}: its pod failed: {reason} {status.get('message') or ''}")
+    return Failed(run.number, error, lost=reason.startswith(_LOST))
