@@ -554,6 +554,100 @@ def test_a_victim_goes_within_its_disruption_budget(cluster: tuple[Kube, Any], b
     assert (("low", "Preempted") in {e[:2] for e in state.events}) == bool(budget)
 
 
+def test_pods_that_are_bound_are_taken_over_with_their_age(cluster: tuple[Kube, Any]) -> None:
+    """So they may be displaced, and their namespace has its share of the cluster."""
+    state, client = cluster
+    state.dead = {"n1", "n2"}
+    for name, node, spec in (
+        ("old", "n1", {"schedulerName": "flowsched"}),
+        ("new", "n2", {"schedulerName": "flowsched"}),
+        ("strange", "n2", {"schedulerName": "other"}),
+    ):
+        path = make(state, name, "2", **spec)
+        state.pods[path]["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{'10' if name == 'new' else '05'}Z"
+        state.bind(path, {"target": {"name": node}})
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        tasks = one.scheduler.cluster.tasks
+        old, new = (f"/api/v1/namespaces/users/pods/{name}" for name in ("old", "new"))
+        assert tasks.keys() == {old, new} and tasks[old].group.job.job.user == "users"
+        assert tasks[new].began - tasks[old].began == 5
+        await until(lambda: one.scheduler.cluster.machines["n2"].machine.capacity["cpu"] == 2)
+        await until(lambda: one.scheduler.cluster.machines["n1"].machine.capacity["cpu"] == 4)
+        high = make(state, "high", "4", priority=10)
+        await until(lambda: "deletionTimestamp" in state.pods[old]["metadata"])
+        assert not where(state, high)
+        state.remove(old)
+        await until(lambda: where(state, high) == "n1")
+
+    drive(client, act)
+    assert {path.rpartition("/")[2] for path in state.pods} == {"new", "strange", "high"}
+
+
+def test_a_victim_of_a_budget_that_is_used_up_meanwhile_stays(cluster: tuple[Kube, Any]) -> None:
+    """The server decides: the watch of the budget may be late."""
+    state, client = cluster
+    with state.lock:
+        state.change("nodes", "DELETED", state.nodes.pop("n2"))
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        low = make(state, "low", "4")
+        await until(lambda: where(state, low) and state.running)
+        about = {"name": "keep", "namespace": "users"}
+        keep = {"metadata": about, "spec": {"selector": {}}, "status": {"disruptionsAllowed": 0}}
+        state.others["poddisruptionbudgets"] = [keep]  # no event
+        high = make(state, "high", "4", priority=10)
+        await until(lambda: state.pods[high]["status"].get("nominatedNodeName"))
+        await asyncio.sleep(0.5)
+        assert "deletionTimestamp" not in state.pods[low]["metadata"] and not where(state, high)
+        keep["status"] = {"disruptionsAllowed": 1}
+        await until(lambda: where(state, high) == "n1")
+
+    drive(client, act)
+
+
+def test_pods_wait_where_they_are_when_the_driver_ends(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        state.busy = 10**6
+        make(state, "p")
+        await until(lambda: one.stats.get("started"))
+
+    drive(client, act)
+    state.busy = 0
+    (pod,) = state.pods.values()
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+def test_lists_come_in_pages_and_refusals_are_repeated(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    state.page, state.expired = 2, 1
+    for i in range(5):
+        state.node(f"more{i}")
+    state.busy = 3
+
+    async def act(one: Driver) -> None:
+        assert len(one.scheduler.cluster.machines) == 7
+        feed(one)
+        path = make(state, "p")
+        state.busy = 5
+        await until(lambda: where(state, path))
+
+    drive(client, act)
+    assert max(state.pages) == 2 and state.busy == state.expired == 0
+
+
+def test_a_refusal_of_the_right_to_read_is_an_error_at_once(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    state.denied = {"pods"}
+    with pytest.raises(KubernetesError, match="403 pods is forbidden"):
+        drive(client, lambda one: None)
+
+
 @pytest.mark.parametrize(("topology", "placed"), [([], 4), ([{"key": "zone"}], 0)])
 def test_a_pod_group_is_a_gang(cluster: tuple[Kube, Any], topology: list[Any], placed: int) -> None:
     """Four pods of two CPUs need two nodes, each of which is a zone of its own."""
@@ -637,9 +731,15 @@ def test_pods_that_may_be_displaced(
 
         cluster = SimpleNamespace(tasks=tasks, placement=places.get)
         driver: Any = SimpleNamespace(
-            closing=False, submit=submit, knows=lambda _: False, scheduler=SimpleNamespace(cluster=cluster)
+            closing=False,
+            submit=submit,
+            knows=lambda _: False,
+            cancel=lambda _: None,
+            scheduler=SimpleNamespace(cluster=cluster),
         )
-        one = Feed(driver, ("cpu",), SimpleNamespace(nominate=lambda *_: None), lambda: None)  # type: ignore[arg-type]
+        one = Feed(
+            driver, ("cpu",), SimpleNamespace(nominate=lambda *_: None), lambda: None, lambda *_: None, ("flowsched",)
+        )  # type: ignore[arg-type]
         keep = {"metadata": {"name": "k", "namespace": "s"}, "spec": {"selector": {"matchLabels": {"app": "keep"}}}}
         one.see_object("poddisruptionbudgets", "s/k", keep)
         for path in ("/a", "/b", "/keep", "/new"):

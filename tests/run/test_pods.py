@@ -18,7 +18,7 @@ from flowsched.run.pods import (
     UnsupportedError,
     ask_of,
     facts,
-    machine,
+    machine_of,
     made,
     meets_terms,
     node_terms,
@@ -161,7 +161,7 @@ def starts_on(spec: dict[str, Any], nodes: list[dict[str, Any]]) -> set[Any]:
     ask, found = ask_of("p", pod(**spec)), set()
     for each in nodes:
         sched = fs.Scheduler(resources=("cpu",))
-        sched.apply(machine(each, (), ("cpu",), ask.wanted), fs.JobSubmitted("p", [ask.task(("cpu",))]))
+        sched.apply(machine_of(each, (), ("cpu",), ask.wanted), fs.JobSubmitted("p", [ask.task(("cpu",))]))
         found |= set(sched.schedule(0.0).placements.values())
     return found
 

@@ -35,6 +35,7 @@ def application() -> click.Group:
     from flowsched.cli import endings
     from flowsched.cli.bench import bench
     from flowsched.cli.hrm import hrm
+    from flowsched.cli.kube_scheduler import kube_scheduler
     from flowsched.cli.replay import journal, replay
     from flowsched.cli.run import run
     from flowsched.cli.serve import serve
@@ -53,6 +54,7 @@ def application() -> click.Group:
           flowsched simulate jobs.swf --report out.html
           flowsched run jobs.toml                     commands, on this machine or a cluster
           flowsched serve --journal FILE              a scheduler for clients of any language, by HTTP
+          flowsched kube-scheduler --dry-run          a scheduler of Kubernetes: where its pods would go
           flowsched hrm agent --config hrm.toml       HRM's processes on many machines
           flowsched trace info jobs.swf               a summary of a trace
           flowsched solve network.min.gz              a DIMACS problem
@@ -73,6 +75,7 @@ def application() -> click.Group:
     app.add_command(run)
     app.add_command(serve)
     app.add_command(hrm)
+    app.add_command(kube_scheduler)
     app.add_command(trace)
     app.add_command(bench)
     app.add_command(replay)

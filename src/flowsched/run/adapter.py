@@ -57,6 +57,10 @@ class Held:
     over: bool = False
 
 
+async def _nothing() -> None:
+    pass
+
+
 H = TypeVar("H", bound=Held)
 
 
@@ -75,10 +79,19 @@ class Acts:
 
     def __init__(self) -> None:
         self._acts: set[asyncio.Task[None]] = set()
-        self._acts_end = False
+        self._acts_end = self._abandoned = False
+
+    def abandon(self) -> None:
+        """Cancel the tasks, and begin no others: from now on somebody else acts."""
+        self._abandoned = True
+        for task in self._acts:
+            task.cancel()
 
     def later(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine in the background; until `end_acts`, its exception ends the driver."""
+        if self._abandoned:
+            act.close()
+            act = _nothing()
         task = asyncio.create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._act_over)
@@ -213,29 +226,35 @@ class Adapter(Acts, Generic[H]):
         bool
             True if there was a change.
         """
-        changed = False
+        out = set(drained)
+        changed = [self.show_one(id, None) for id in self.machines.keys() - machines.keys()]
+        changed += [self.show_one(id, one, id in out) for id, one in machines.items()]
+        return any(changed)
 
-        def tell(event: Event) -> None:
-            nonlocal changed
-            changed = True
+    def show_one(self, id: Hashable, machine: MachineAdded | None, drained: bool = False) -> bool:
+        """Report a change of one machine since the last call, see `show`; None for one that is not there."""
+        known, before = self.machines.get(id), id in self.drained
+        if machine is None or (drained and known is None and id not in self.used()):
+            if known is not None:
+                del self.machines[id]
+                self.drained.discard(id)
+                self.tell(MachineRemoved(id))
+            return known is not None
+        told: list[Event] = []
+        if known is None:
+            told.append(machine)
+        elif drained:  # an update would end that
+            machine = known
+        elif before or known != machine:
+            now = machine
+            told.append(MachineUpdated(id, now.capacity, now.rack, now.labels, now.slots, now.taints))
+        if drained and not before:
+            told.append(MachineDrained(id))
+        self.machines[id] = machine
+        (self.drained.add if drained else self.drained.discard)(id)
+        for event in told:
             self.tell(event)
-
-        known, before, out = self.machines, self.drained, set(drained)
-        there = known.keys() | self.used()
-        self.machines = {id: one for id, one in machines.items() if id not in out or id in there}
-        self.drained = out & self.machines.keys()
-        for id in known.keys() - self.machines.keys():
-            tell(MachineRemoved(id))
-        for id, now in self.machines.items():
-            if id not in known:
-                tell(now)
-            elif id in self.drained:  # an update would end that
-                self.machines[id] = known[id]
-            elif id in before or known[id] != now:
-                tell(MachineUpdated(id, now.capacity, now.rack, now.labels, now.slots, now.taints))
-            if id in self.drained - before:
-                tell(MachineDrained(id))
-        return changed
+        return bool(told)
 
 
 def record(run: Run, **more: Any) -> str:

@@ -431,6 +431,20 @@ class Dispatcher:
         self.dirty = True
         self.flush()
 
+    def adopt(self, job: JobSubmitted, work: Work, machine: Hashable, since: float | None, now: float) -> Run:
+        """Take over a task that runs already; an error leaves everything as it was."""
+        self.runs.now = now
+        self.flush()
+        started = TaskStarted(work.task, machine, time=since)
+        self.scheduler.apply(replace(job, closed=True), started, atomic=True)
+        self.attach([work], job.tasks)
+        record, demand = self.scheduler.cluster.tasks[work.task], self.ahead.demand(work.task)
+        number = record.run + self._skipped
+        run = Run(number, work.task, machine, record.devices, work.payload, self.ahead.amounts(demand))
+        self.runs.add(Active(run, work, record.run, demand))
+        self.runs.advance(machine)
+        return run
+
     def _adopted(self, run: Run) -> int:
         """Return the scheduler's number of a run if it has the task there, by its journal or from now on; 0 otherwise."""
         try:

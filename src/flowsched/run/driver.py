@@ -176,6 +176,30 @@ class Driver:
         self._dispatch.attach(work)
         return self._promised(work)
 
+    def adopt(
+        self, job: JobSubmitted, payload: Any, machine: Hashable, since: float | None = None
+    ) -> tuple[Run, asyncio.Future[Any]]:
+        """Take over a task that the executor has found running; return its run and its future.
+
+        Parameters
+        ----------
+        job : JobSubmitted
+            Of this task only.
+        payload : object
+        machine : hashable
+        since : float, optional
+            The time of its start.
+
+        Raises
+        ------
+        FlowschedError
+            The scheduler refuses the job, or does not know the machine.  Nothing was taken over.
+        """
+        self._check_open()
+        work = self._work([task.id for task in job.tasks], {task.id: payload for task in job.tasks}, None)
+        run = self._dispatch.adopt(job, work[0], machine, since, self._clock())
+        return run, self._promised(work)[run.task]
+
     def _work(self, tasks: list[Hashable], payloads: Mapping[Any, Any], limit: float | None) -> list[Work]:
         if limit is not None:
             limit = seconds("time_limit", limit)
@@ -226,8 +250,8 @@ class Driver:
         return self._dispatch.running()
 
     def knows(self, task: Hashable) -> bool:
-        """Return True if a task was submitted and has not ended."""
-        return task in self._dispatch.work
+        """Return True if a task was submitted and has not ended, or if a run of it is being stopped."""
+        return task in self._dispatch.work or task in self._dispatch.runs.stopping
 
     @property
     def closing(self) -> bool:
@@ -257,6 +281,12 @@ class Driver:
         finally:
             idle.cancel()
         self._check_open()
+
+    async def ended(self) -> None:
+        """Wait until the driver has failed, and raise its error."""
+        assert self._owner is not None
+        await asyncio.wait([self._owner])
+        self._owner.result()
 
     # -- life ---------------------------------------------------------------------------------------------------
 

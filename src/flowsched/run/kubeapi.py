@@ -1,6 +1,6 @@
-"""Requests to a Kubernetes API server: single ones, lists, and watches.
+"""Requests to a Kubernetes API server: single ones, lists, and watches, on the event loop.
 
-Only credentials, settings and connections of the official client are used, so any version of it will do.
+Only credentials and settings of the official client are used, so any version of it will do.
 """
 
 from __future__ import annotations
@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
-from typing import Any, TypeVar
+import random
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+from urllib.parse import quote
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import FlowschedError
+from flowsched.version import __version__
 
 LOGGER = logging.getLogger("flowsched")
 
-Changes = dict[str, dict[str, Any] | None]
-
-T = TypeVar("T")
+Changes = list[tuple[str, dict[str, Any] | None]]
+"""Objects by path in the order of their changes; None for one that is deleted."""
 
 KINDS = {
     "nodes": "/api/v1/nodes",
@@ -35,8 +36,23 @@ KINDS = {
 }
 """Paths of the lists that are watched."""
 
-_CONNECTIONS = 24
-"""Connections that are kept: one for each watch and each thread, and some that a new watch needs before an old one has ended."""
+_CONNECTIONS = 64
+"""Largest number of connections, those of watches included."""
+
+_SILENT = 10.0
+"""Seconds without a byte of the server after which a request has failed."""
+
+_WATCH = 60
+"""Seconds after which the server ends a watch."""
+
+_FIRST, _MOST = 0.1, 10.0
+"""Seconds until a request is repeated: at first, doubled with each failure, and at most."""
+
+_PAGE = 500
+"""Largest number of objects in an answer to a list."""
+
+_TOKEN = 10.0
+"""Seconds for which credentials are kept before the client is asked again."""
 
 _DENIED = (401, 403, 404)
 """Answers that stay until the account or the server changes."""
@@ -49,23 +65,48 @@ class KubernetesError(FlowschedError):
     ----------
     status : int
         Of the HTTP answer, or 0.
+    after : float or None
+        Seconds after which the server wants to be asked again.
     """
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, after: float | None = None) -> None:
         super().__init__(message, status)
-        self.status = status
+        self.status, self.after = status, after
 
     def __str__(self) -> str:
         return str(self.args[0])
 
+    @property
+    def passes(self) -> bool:
+        """True if the request may succeed later: the server was not reached, is too busy, or has failed."""
+        return self.status in (0, 429) or self.status >= 500
+
+
+class Backoff:
+    """Times between attempts, which double; those that the server names are kept, and all are spread."""
+
+    def __init__(self) -> None:
+        self._seconds = _FIRST
+
+    def after(self, error: BaseException) -> float:
+        """Return the seconds to wait after an error."""
+        named = getattr(error, "after", None)
+        seconds = self._seconds if named is None else max(named, self._seconds)
+        self._seconds = min(2 * self._seconds, _MOST)
+        return seconds * random.uniform(1.0, 1.25)
+
 
 class Api:
-    """Requests to an API server, through a client of the official package; all but `call` and `ask` block.
+    """Requests to an API server with the credentials of a client of the official package.
 
     By default the client is that of the current context, or of the pod in which this runs.
     """
 
     def __init__(self, client: Any = None) -> None:
+        try:
+            import aiohttp
+        except ImportError:
+            raise KubernetesError("Kubernetes: aiohttp is missing: pip install 'flowsched[kubernetes]'") from None
         if client is None:
             from kubernetes import client as package
             from kubernetes import config
@@ -76,124 +117,169 @@ class Api:
             except config.ConfigException as error:
                 raise KubernetesError(f"Kubernetes: {error}") from None
             client = package.ApiClient()
-        self._client = client
-        pool = client.rest_client.pool_manager.connection_pool_kw
-        pool["maxsize"] = max(pool.get("maxsize") or 0, _CONNECTIONS)  # others would be made again for each request
-        self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
-        self._closed = threading.Event()
-        self._watches: dict[str, Any] = {}
+        self._settings = client.configuration
+        connector = aiohttp.TCPConnector(limit=_CONNECTIONS, ssl=_ssl(self._settings))
+        silent = aiohttp.ClientTimeout(total=None, sock_connect=_SILENT, sock_read=_SILENT)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=silent)
+        self._failures = aiohttp.ClientError, OSError
+        self._options: dict[str, Any] = {"proxy": getattr(self._settings, "proxy", None)}
+        if getattr(self._settings, "tls_server_name", None):
+            self._options["server_hostname"] = self._settings.tls_server_name
+        self._headers: dict[str, str] = {}
+        self._fresh = float("-inf")
+        self._watches: set[asyncio.Task[None]] = set()
 
-    def close(self) -> None:
-        """End the watches."""
-        self._closed.set()
-        for watch in list(self._watches.values()):
-            with suppress(Exception):
-                watch.shutdown()
-        self._threads.shutdown(wait=False)
-
-    async def call(self, request: Callable[..., T], *arguments: Any) -> T:
-        """Return the answer to a request, which is made in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, request, *arguments)
+    async def close(self) -> None:
+        """End the watches and the connections."""
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        await self._session.close()
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Return the answer to a request as JSON has it; the request is repeated until there is one.
 
         The body of a ``PATCH`` is a strategic merge patch.
         """
+        backoff = Backoff()
         while True:
-            answer = b""
             try:
-                answer = await self.call(self.request, method, path, body)
-                return json.loads(answer)
+                return await self.once(method, path, body)
             except KubernetesError as error:
-                if error.status and error.status != 429 and error.status < 500:
+                if not error.passes:
                     raise
                 LOGGER.info("%s", error)
-            except ValueError:  # cut off on the way
-                LOGGER.warning("%s %s: JSON expected, got %s", method, path, quoted(answer[:200]))
-            await asyncio.sleep(1.0)
+                seconds = backoff.after(error)
+            await asyncio.sleep(seconds)
 
-    def request(self, method: str, path: str, body: Any = None) -> bytes:
-        answer = self._open(method, path, body)
-        if answer.status >= 300:
-            text = answer.data.decode(errors="replace")
-            with suppress(ValueError):
-                text = json.loads(text)["message"]
-            raise KubernetesError(f"{method} {path}: {answer.status} {text[:500]}", answer.status)
-        return bytes(answer.data)
+    async def once(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the answer to a request, which is made once, as JSON has it."""
+        answer = await self.request(method, path, body)
+        try:
+            return json.loads(answer)
+        except ValueError:  # cut off on the way
+            raise KubernetesError(f"{method} {path}: JSON expected, got {quoted(answer[:200])}") from None
 
-    def _open(self, method: str, path: str, body: Any = None, stream: bool = False) -> Any:
-        """Send a request by the connections of the client, with its credentials."""
-        from urllib3.exceptions import HTTPError
+    async def request(self, method: str, path: str, body: Any = None) -> bytes:
+        """Return the answer to a request, which is made once."""
+        async with self._open(method, path, body) as answer:
+            data: bytes = await answer.read()
+            return data
 
-        settings = self._client.configuration
+    @asynccontextmanager
+    async def _open(self, method: str, path: str, body: Any = None, **options: Any) -> AsyncIterator[Any]:
+        """Send a request, and yield the answer if it is a success."""
         kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Accept": "application/json", "Content-Type": kind}
-        headers |= {auth["key"]: auth["value"] for auth in settings.auth_settings().values() if auth["in"] == "header"}
+        headers = {**await self._credentials(), "Content-Type": kind}
         data = None if body is None else json.dumps(body)
         try:
-            return self._client.rest_client.pool_manager.request(
-                method,
-                settings.host + path,
-                body=data,
-                headers=headers,
-                preload_content=not stream,
-                timeout=90.0 if stream else 10.0,
-                retries=False,
-            )
-        except HTTPError as error:
-            raise KubernetesError(f"{method} {path}: {error}") from None
+            async with self._session.request(
+                method, self._settings.host + path, data=data, headers=headers, **self._options, **options
+            ) as answer:
+                if answer.status >= 300:
+                    raise _refusal(method, path, answer, await answer.text(errors="replace"))
+                yield answer
+        except self._failures as error:
+            raise KubernetesError(f"{method} {path}: {str(error) or type(error).__name__}") from None
 
-    def list(self, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
-        answer = json.loads(self.request("GET", KINDS[kind]))
-        return {path_of(kind, one): one for one in answer["items"]}, answer["metadata"]["resourceVersion"]
+    async def _credentials(self) -> dict[str, str]:
+        """Return the headers of a request.  The client may read files or run a program for them, so a thread asks it."""
+        now = asyncio.get_running_loop().time()
+        if now - self._fresh > _TOKEN:
+            self._fresh = now
+            given = await asyncio.to_thread(self._settings.auth_settings)
+            self._headers = {auth["key"]: auth["value"] for auth in given.values() if auth["in"] == "header"}
+            self._headers |= {"Accept": "application/json", "User-Agent": f"flowsched/{__version__}"}
+        return self._headers
+
+    async def list(self, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
+        """Return all objects of a kind, and their version.  They come in pages, and from the first one again if these expire."""
+        objects: dict[str, dict[str, Any]] = {}
+        rest = ""
+        while True:
+            try:
+                answer = await self.ask("GET", f"{KINDS[kind]}?limit={_PAGE}{rest}")
+            except KubernetesError as error:
+                if error.status != 410 or not rest:
+                    raise
+                LOGGER.info("list of %s: %s; it begins again", kind, error)
+                objects, rest = {}, ""
+                continue
+            objects.update((path_of(kind, one), one) for one in answer["items"])
+            rest = answer["metadata"].get("continue") or ""
+            if not rest:
+                return objects, answer["metadata"]["resourceVersion"]
+            rest = f"&continue={quote(rest)}"
 
     def watch(self, kind: str, version: str, tell: Callable[[Changes, bool], object]) -> None:
-        """Call `tell` with objects that have changed since a version, by path, None for one that is deleted.
+        """Call `tell` with the objects that have changed since a version.
 
-        Its other argument is True if these are all objects.  A RuntimeError of it ends the watch.
+        Its other argument is True if these are all objects, as they are first if no version is given.
         """
-        from urllib3.exceptions import HTTPError
+        task = asyncio.create_task(self._watch(kind, version, tell))
+        self._watches.add(task)
+        task.add_done_callback(self._watches.discard)
 
-        said = ""
-        while not self._closed.is_set():
+    async def _watch(self, kind: str, version: str, tell: Callable[[Changes, bool], object]) -> None:
+        import aiohttp
+
+        quiet = aiohttp.ClientTimeout(total=None, sock_connect=_SILENT, sock_read=1.5 * _WATCH)
+        said, backoff = "", Backoff()
+        while True:
             try:
                 if not version:
-                    objects, version = self.list(kind)
-                    tell(dict(objects), True)
-                query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=60"
-                with closing(self._open("GET", f"{KINDS[kind]}?{query}", stream=True)) as answer:
-                    self._watches[kind] = answer
-                    if answer.status != 200:
-                        raise KubernetesError(f"watch of {kind}: {answer.status}", answer.status)
-                    for event in _events(answer):
-                        if event["type"] == "ERROR":
-                            raise KubernetesError(f"watch of {kind}: {event['object']}", event["object"]["code"])
-                        version = event["object"]["metadata"]["resourceVersion"]
-                        if event["type"] != "BOOKMARK":
-                            there = event["type"] != "DELETED"
-                            tell({path_of(kind, event["object"]): event["object"] if there else None}, False)
-                    said = ""
+                    objects, version = await self.list(kind)
+                    tell([*objects.items()], True)
+                query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={_WATCH}"
+                async with self._open("GET", f"{KINDS[kind]}?{query}", timeout=quiet) as answer:
+                    if said:
+                        LOGGER.warning("watch of %s: it goes on", kind)
+                    said, backoff, rest = "", Backoff(), b""
+                    async for chunk in answer.content.iter_any():
+                        *lines, rest = (rest + chunk).split(b"\n")
+                        changes: Changes = []
+                        for event in map(json.loads, lines):
+                            if event["type"] == "ERROR":
+                                raise KubernetesError(f"{event['object']}", event["object"]["code"])
+                            version = event["object"]["metadata"]["resourceVersion"]
+                            if event["type"] != "BOOKMARK":
+                                there = event["type"] != "DELETED"
+                                changes.append((path_of(kind, event["object"]), event["object"] if there else None))
+                        if changes:
+                            tell(changes, False)
             except Exception as error:
-                if isinstance(error, RuntimeError) and "loop is closed" in str(error):
-                    return
-                if getattr(error, "status", 0) == 410:
+                status = getattr(error, "status", 0)
+                if status == 410:
                     version = ""
-                elif not self._closed.is_set():
-                    if not isinstance(error, KubernetesError | HTTPError | OSError):
-                        version = ""  # an event that was not understood may have changed something
-                    text = f"{type(error).__name__}: {error}"
-                    quiet = text == said or getattr(error, "status", 0) == 404  # the server has no such kind
-                    LOGGER.log(logging.INFO if quiet else logging.WARNING, "watch of %s: %s", kind, text)
-                    said = text
-                    self._closed.wait(5.0 if getattr(error, "status", 0) in _DENIED else 1.0)
+                    continue
+                if not isinstance(error, KubernetesError):
+                    version = ""  # an event that was not understood may have changed something
+                text = str(error) if isinstance(error, KubernetesError) else f"{type(error).__name__}: {error}"
+                quietly = text == said or status == 404  # the server has no such kind
+                LOGGER.log(logging.INFO if quietly else logging.WARNING, "watch of %s: %s", kind, text)
+                said = text
+                await asyncio.sleep(5.0 if status in _DENIED else backoff.after(error))
 
 
-def _events(answer: Any) -> Iterator[dict[str, Any]]:
-    rest = b""
-    for chunk in answer.stream(65536):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield from map(json.loads, lines)
+def _ssl(settings: Any) -> Any:
+    """Return the TLS context of a client's settings."""
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=getattr(settings, "ca_cert_data", None))
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    if not settings.verify_ssl or settings.assert_hostname is False:
+        context.check_hostname = False
+    if not settings.verify_ssl:
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _refusal(method: str, path: str, answer: Any, text: str) -> KubernetesError:
+    with suppress(ValueError, LookupError, TypeError):
+        text = json.loads(text)["message"]
+    after = None
+    with suppress(ValueError):
+        after = max(float(answer.headers.get("Retry-After", "")), 0.0)
+    return KubernetesError(f"{method} {path}: {answer.status} {text[:500]}", answer.status, after)
 
 
 def path_of(kind: str, one: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,8 +29,24 @@ from flowsched.run.command import Command
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Broken, Failed, Run, Stopped, Told
 from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
-from flowsched.run.podfeed import OPTIONAL, Feed, Reports
-from flowsched.run.pods import DRIVER, ODD, RECORD, binding, check_whole, is_over, is_ready, machine, made, verdict
+from flowsched.run.podfeed import OPTIONAL, Feed
+from flowsched.run.podreports import Advice, Reports
+from flowsched.run.pods import (
+    DRIVER,
+    ODD,
+    RECORD,
+    SCHEDULER,
+    Object,
+    binding,
+    check_whole,
+    eviction,
+    is_over,
+    is_ready,
+    machine_of,
+    made,
+    requests,
+    verdict,
+)  # fmt: skip
 
 __all__ = ["KubernetesError", "KubernetesExecutor"]
 
@@ -86,12 +102,16 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._space, self._name = f"/api/v1/namespaces/{namespace}/pods", name or f"driver-{uuid4().hex[:12]}"
         self._lost, self._life = number("lost", lost, 0), uuid4().hex[:12]
         self._by_path: dict[str, _Pod] = {}
+        self._others: dict[str, dict[str, Counter[str] | Exception]] = {}  # requests of others' pods, by node
+        self._places: dict[str, str] = {}  # their nodes
+        self._dirty: set[str] = set()  # nodes to describe again
+        self._held_back: dict[str, dict[str, Any] | None] = {}  # changes of pods that wait for a decision
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
         self._since: dict[Hashable, float] = {}  # of nodes that are not ready
-        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._timers: dict[str | None, asyncio.TimerHandle] = {}
         self._odd_nodes: dict[str, str] = {}  # the errors in their descriptions
         self._feed: Feed | None = None
-        self._reports: Reports | None = None
+        self._reports: Reports | Advice | None = None
         self._closed = False
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
@@ -100,7 +120,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self.tell, self._loop = tell, asyncio.get_running_loop()
         versions = {}
         for kind, seen in self._seen.items():
-            objects, versions[kind] = await self._api.call(self._api.list, kind)
+            objects, versions[kind] = await self._api.list(kind)
             seen.update(objects)
         for path, pod in self._seen["pods"].items():
             about = pod["metadata"]
@@ -118,18 +138,14 @@ class KubernetesExecutor(Adapter[_Pod]):
                 continue
             self.held[run.number] = self._by_path[path] = _Pod(run, path=path, uid=uid)
         runs = [pod.run for pod in self.held.values()]
-        self._settle()
+        for path in self._seen["pods"]:
+            self._count(path)
+        self._settle_all()
         for path, known in self._by_path.items():
             self._see(known, self._seen["pods"][path])
         for kind, version in versions.items():
-            self._watch(kind, version)
+            self._api.watch(kind, version, partial(self._heard, kind))
         return runs
-
-    def _watch(self, kind: str, version: str = "") -> None:
-        """Watch objects from a version on; without one, list them first."""
-        soon: Any = self._loop.call_soon_threadsafe  # a watch has a thread of its own
-        hear = partial(soon, self._heard, kind)
-        threading.Thread(target=self._api.watch, args=(kind, version, hear), daemon=True).start()
 
     def counted(self, job: JobSubmitted) -> JobSubmitted:
         """Return the job; shares of devices are refused, as nodes count whole ones."""
@@ -147,14 +163,20 @@ class KubernetesExecutor(Adapter[_Pod]):
             name = f"{self._name}-{self._life}-{run.number}"
             pod, body = _Pod(run, path=f"{self._space}/{name}"), made(run, name, self._name, self._image)
         self.held[run.number] = self._by_path[pod.path] = pod
-        self.later(self._begin(pod, body))
+        self._count(pod.path)
+        if isinstance(self._reports, Advice):
+            self._reports.bound(pod.path, waits, str(run.machine))
+        else:
+            self.later(self._begin(pod, body))
 
     def halt(self, held: _Pod) -> None:
         """See `Adapter.halt`; pods that were made by others outlive the driver."""
-        if self._feed is not None and self._feed.ending and not self._made(held):
-            self.finish(held, Stopped(held.run.number))
-        else:
+        if self._made(held):
             self.later(self._delete(held.path, held.uid))
+        elif isinstance(self._reports, Advice) or (self._feed is not None and self._feed.ending):
+            self.finish(held, Stopped(held.run.number))
+        elif not held.stopped:
+            self.later(self._evict(held))
 
     def _made(self, pod: _Pod) -> bool:
         return pod.path.startswith(f"{self._space}/{self._name}-")
@@ -166,6 +188,7 @@ class KubernetesExecutor(Adapter[_Pod]):
             pod.stopped = True
             if self._by_path.get(pod.path) is pod:
                 del self._by_path[pod.path]
+                self._count(pod.path)
             if self._made(pod):
                 self.later(self._delete(pod.path, pod.uid))
 
@@ -174,27 +197,46 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._feed = None
         await self.end_acts(5.0)
         self._closed = True
-        self._api.close()
+        await self._api.close()
         for timer in self._timers.values():
             timer.cancel()
 
-    def feed(self, driver: Driver) -> None:
-        """Submit to `driver` each pod of the scheduler ``flowsched`` that waits, and that no driver has made.
+    def feed(
+        self, driver: Driver, names: Collection[str] = (SCHEDULER,), advise: Callable[[str], object] | None = None
+    ) -> None:
+        """Submit to `driver` each pod that waits for a scheduler of these names, and that no driver has made.
 
-        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  All fields that constrain
-        its place count; a pod with one that is not understood waits, with the reason ``UNSUPPORTED`` and the field in its
-        condition and in an event.  A higher priority goes first, and may displace pods of a lower one within disruption
-        budgets.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs no journal: the pods
-        that are bound already are left to the cluster when a driver begins, and when it ends.
+        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``; the job's user is the
+        namespace.  All fields that constrain its place count; a pod with one that is not understood waits, with the reason
+        ``UNSUPPORTED`` and the field in its condition and in an event.  A higher priority goes first, and may displace pods
+        of a lower one within disruption budgets.  A pod that is deleted is cancelled.  Kubernetes has the state, so the
+        scheduler needs no journal: pods that are bound already are taken over with the times of their creation and start,
+        and they stay when the driver ends.
+
+        Parameters
+        ----------
+        driver : Driver
+        names : collection of str
+            Values of ``schedulerName``.
+        advise : callable, optional
+            Called with lines of text: the node that each pod would get, and why others wait.  Then nothing is changed, no
+            pod is displaced, and another scheduler may bind these pods.
         """
-        self._reports = Reports(self._api, self.later)
-        self._feed = Feed(driver, self._resources, self._reports, self._settle)
+        self._reports = Reports(self._api, self.later) if advise is None else Advice(advise)
+        refresh = self._settle_all
+        self._feed = Feed(driver, self._resources, self._reports, refresh, self._hold, names)
         for kind in ("nodes", "pods"):
             for path, one in list(self._seen[kind].items()):
                 self._feed_one(kind, path, one)
         for kind in OPTIONAL:
-            self._watch(kind)
-        self._settle()  # nodes that were cordoned count from now on
+            self._api.watch(kind, "", partial(self._heard, kind))
+        self._settle_all()  # nodes that were cordoned count from now on
+
+    def _hold(self, run: Run, path: str, pod: Object) -> None:
+        """Take over the run of a pod that is bound."""
+        held = self.held[run.number] = self._by_path[path] = _Pod(run, path=path, uid=pod["metadata"].get("uid", ""))
+        self._count(path)
+        self._see(held, pod)
 
     def _feed_one(self, kind: str, path: str, one: dict[str, Any] | None) -> None:
         if self._feed is not None:
@@ -216,13 +258,15 @@ class KubernetesExecutor(Adapter[_Pod]):
         """See `flowsched.run.executor.Deciding`."""
         if self._feed is not None:
             self._feed.decided(round)
+            for path in [path for path in self._held_back if not self._feed.undecided(path)]:
+                self._loop.call_soon(self._changed, "pods", path, self._held_back.pop(path))
 
     def whole(self, shown: MachineAdded) -> MachineAdded:
         """See `flowsched.run.executor.Partial`."""
         node = self._seen["nodes"].get(str(shown.id))
         try:
             wanted = {} if self._feed is None else self._feed.wanted
-            return shown if node is None else machine(node, (), self._resources, wanted)
+            return shown if node is None else machine_of(node, (), self._resources, wanted)
         except ODD:
             return shown
 
@@ -238,7 +282,9 @@ class KubernetesExecutor(Adapter[_Pod]):
             elif self._reports is not None:
                 await self._reports.settled(pod.path)
             if pod.stopped:
-                await self._delete(pod.path, pod.uid)
+                if body is not None:
+                    await self._delete(pod.path, pod.uid)
+                self.finish(pod, Stopped(run.number))
                 return
             try:
                 await self._api.ask("POST", f"{pod.path}/binding", binding(pod.path, pod.uid, run))
@@ -252,13 +298,20 @@ class KubernetesExecutor(Adapter[_Pod]):
 
     async def _delete(self, path: str, uid: str) -> None:
         """Delete a pod; one that is not there, or another one by now, is over."""
-        why = "" if self._feed is None else self._feed.victim(path)
-        if why and self._reports is not None and path in self._seen["pods"]:
-            await self._reports.displaced(path, self._seen["pods"][path], why)
         with allowed(404), allowed(409):
             await self._api.ask("DELETE", path, {"preconditions": {"uid": uid}} if uid else None)
             return
         self._gone(path, uid)
+
+    async def _evict(self, pod: _Pod) -> None:
+        """Evict a pod within its disruption budgets.  While they do not allow it, it is tried again, and its room stays taken."""
+        why = "" if self._feed is None else self._feed.victim(pod.path)
+        if why and self._reports is not None and pod.path in self._seen["pods"]:
+            await self._reports.displaced(pod.path, self._seen["pods"][pod.path], why)
+        with allowed(404), allowed(409):
+            await self._api.ask("POST", f"{pod.path}/eviction", eviction(pod.path, pod.uid))
+            return
+        self._gone(pod.path, pod.uid)
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -267,12 +320,23 @@ class KubernetesExecutor(Adapter[_Pod]):
         if self._closed:
             return
         seen = self._seen.setdefault(kind, {})
-        if whole and self._feed is not None and kind in OPTIONAL:
-            self._feed.begin(kind)
-        for path in [*(seen.keys() - changes.keys() if whole else ()), *changes]:
-            self._changed(kind, path, changes.get(path))
+        if whole:
+            if self._feed is not None and kind in OPTIONAL:
+                self._feed.begin(kind)
+            for path in seen.keys() - {path for path, _ in changes}:
+                self._changed(kind, path, None)
+        for path, one in changes:
+            self._changed(kind, path, one)
 
     def _changed(self, kind: str, path: str, one: dict[str, Any] | None) -> None:
+        if (
+            kind == "pods"
+            and isinstance(self._reports, Advice)
+            and self._feed is not None
+            and self._feed.undecided(path)
+        ):
+            self._held_back[path] = one
+            return
         if one is None:
             self._seen[kind].pop(path, None)
         else:
@@ -287,9 +351,35 @@ class KubernetesExecutor(Adapter[_Pod]):
                     self._see(pod, one)
                 except ODD as error:
                     self.finish(pod, Failed(pod.run.number, _odd(path, error)))
+            self._count(path)
+        elif kind == "nodes":
+            self._mark(path)
         self._feed_one(kind, path, one)
-        if kind not in OPTIONAL:
-            self._soon("settle", 0.02)
+
+    def _count(self, path: str) -> None:
+        """Take note of the requests of a pod if it is another's on a node."""
+        pod = None if path in self._by_path else self._seen["pods"].get(path)
+        node = None if pod is None or is_over(pod) else (pod.get("spec") or {}).get("nodeName")
+        old = self._places.pop(path, None)
+        asked: Counter[str] | Exception | None = None
+        if node is not None and pod is not None:
+            self._places[path] = node
+            try:
+                asked = requests(pod)
+            except ODD as error:
+                asked = error
+        before = None if old is None else self._others[old].pop(path)
+        if node is not None and asked is not None:
+            self._others.setdefault(node, {})[path] = asked
+        if node != old or asked != before:
+            for name in {node, old}:
+                if name is not None:
+                    self._mark(name)
+
+    def _mark(self, node: str) -> None:
+        """Describe a node again soon."""
+        self._dirty.add(node)
+        self._soon(None, 0.02)
 
     def _gone(self, path: str, uid: str = "") -> None:
         """Take note of a pod that is not there any more, or of the one with that identity."""
@@ -316,60 +406,68 @@ class KubernetesExecutor(Adapter[_Pod]):
     async def _log(self, path: str, output: str | os.PathLike[str], told: Told) -> None:
         """Append the log of a pod to a file, and report its end."""
         try:
-            log = await self._api.call(self._api.request, "GET", f"{path}/log")
+            log = await self._api.request("GET", f"{path}/log")
             with open(output, "ab", opener=private.opener) as file:
                 file.write(log)
-        except (KubernetesError, OSError, RuntimeError) as error:  # also: its threads were ended
+        except (KubernetesError, OSError) as error:
             LOGGER.warning("log of %s: %s", path, error)
         self.tell(told)
 
+    def _settle_all(self) -> None:
+        """Report all nodes."""
+        self._dirty.update(self._seen["nodes"])
+        self._settle()
+
     def _settle(self) -> None:
         """Report the nodes that have come, changed and gone."""
-        others: dict[str, list[dict[str, Any]]] = {}
-        for path, pod in self._seen["pods"].items():
-            node_of = (pod.get("spec") or {}).get("nodeName")
-            if path not in self._by_path and node_of is not None and not is_over(pod):
-                others.setdefault(node_of, []).append(pod)
-        shown: dict[Hashable, MachineAdded] = {}
-        nodes = {node["metadata"]["name"]: node for node in self._seen["nodes"].values()}
-        for name in self._since.keys() - nodes.keys():
-            del self._since[name]
-        wanted = {} if self._feed is None else self._feed.wanted
-        there, drained, known = list[str](), set[Hashable](), self.machines.keys() | self.used()
-        for name, node in nodes.items():
-            if is_ready(node):
-                self._since.pop(name, None)
-                there.append(name)
-                if self._feed is None and (node.get("spec") or {}).get("unschedulable"):
-                    drained.add(name)
-            elif name in known:
-                left = self._since.setdefault(name, self._loop.time()) + self._lost - self._loop.time()
-                if left > 0:
-                    there.append(name)
-                    drained.add(name)
-                    self._soon((name,), left)
-        for name in there:
+        dirty, self._dirty = self._dirty, set()
+        changed = [self._describe(name, self._seen["nodes"].get(name)) for name in dirty]
+        if any(changed) and self._feed is not None:
+            self._feed.changed()
+
+    def _describe(self, name: str, node: dict[str, Any] | None) -> bool:
+        """Report a node; return True if that is a change."""
+        drained = False
+        if node is None or is_ready(node):
+            self._since.pop(name, None)
+            drained = node is not None and self._feed is None and bool((node.get("spec") or {}).get("unschedulable"))
+        elif name in self.machines or name in self.used():
+            left = self._since.setdefault(name, self._loop.time()) + self._lost - self._loop.time()
+            if left > 0:
+                drained = True
+                self._soon(name, left)
+            else:
+                node = None
+        else:
+            node = None
+        shown = None
+        if node is not None:
             try:
-                shown[name] = machine(nodes[name], others.get(name, ()), self._resources, wanted)
+                used = list[Counter[str]]()
+                for one in self._others.get(name, {}).values():
+                    if isinstance(one, Exception):
+                        raise one
+                    used.append(one)
+                wanted = {} if self._feed is None else self._feed.wanted
+                shown = machine_of(node, used, self._resources, wanted)
             except ODD as error:  # the other nodes go on
                 text = str(_odd(f"node {name}", error))
                 if self._odd_nodes.get(name) != text:
                     self._odd_nodes[name] = text
                     LOGGER.warning("%s; it takes no tasks", text)
-                if name in self.machines:
-                    shown[name] = self.machines[name]
-                    drained.add(name)
+                shown, drained = self.machines.get(name), True
             else:
                 self._odd_nodes.pop(name, None)
-        if self.show(shown, drained) and self._feed is not None:
-            self._feed.changed()
+        return self.show_one(name, shown, drained)
 
-    def _soon(self, why: Hashable, seconds: float) -> None:
-        """Look at the nodes again later; changes until then are reported together."""
+    def _soon(self, why: str | None, seconds: float) -> None:
+        """Look at nodes again later: those that have changed until then, or the one with that name."""
         if why not in self._timers:
 
             def act() -> None:
                 del self._timers[why]
+                if why is not None:
+                    self._dirty.add(why)
                 try:
                     self._settle()
                 except Exception as error:

@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.selectors import meets
 from flowsched.exceptions import FlowschedError
 from flowsched.rounds.values import Migrate, Round
 from flowsched.run.driver import Driver
-from flowsched.run.kubeapi import Api, KubernetesError, allowed
+from flowsched.run.executor import Run
+from flowsched.run.podreports import Advice, Reports
 from flowsched.run.podrules import Present, Rules, WaitsError, terms_of
 from flowsched.run.pods import (
     DRIVER,
     NAME,
     ODD,
-    SCHEDULER,
     Ask,
     NodeTerm,
     Object,
@@ -38,6 +36,8 @@ from flowsched.run.pods import (
     facts,
     group_of,
     is_over,
+    scheduler_of,
+    seconds_of,
 )
 
 LOGGER = logging.getLogger("flowsched")
@@ -134,13 +134,27 @@ class Feed:
     ----------
     driver : Driver
     resources : sequence of str
-    reports : Reports
+    reports : Reports or Advice
+        With the latter, pods are placed here only: nothing is changed, and no pod that is bound is taken over.
     refresh : callable
         Called when `wanted` has grown, to describe the machines again.
+    hold : callable
+        Called with each run that was taken over, the path of its pod, and the pod.
+    names : collection of str
+        Names of the scheduler in pods.
     """
 
-    def __init__(self, driver: Driver, resources: Sequence[str], reports: Reports, refresh: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        resources: Sequence[str],
+        reports: Reports | Advice,
+        refresh: Callable[[], None],
+        hold: Callable[[Run, str, Object], None],
+        names: Collection[str],
+    ) -> None:
         self._driver, self._resources, self._reports, self._refresh = driver, tuple(resources), reports, refresh
+        self._hold, self._names = hold, frozenset(names)
         self._counted = frozenset(resources)
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, _Waiting] = {}
@@ -151,6 +165,7 @@ class Feed:
         self._gangs: dict[str, _Gang] = {}
         self._due: asyncio.Handle | None = None
         self._victims: dict[str, str] = {}
+        self._later: dict[str, Object] = {}  # bound, and not taken over yet
         self.present = Present()
         self.wanted: dict[str, NodeTerm | None] = {}
 
@@ -188,11 +203,19 @@ class Feed:
     def see(self, path: str, pod: Object | None) -> None:
         """Take note of a pod, None for one that is deleted."""
         known = self._known.get(path)
+        self._later.pop(path, None)
         if known is not None and (pod is None or pod["metadata"].get("uid", "") != known.uid):
             self._drop(known)
             known = None
-        if pod is not None and _waits(pod):
+        if pod is not None and self._waits(pod):
             self._see_waiting(path, pod, known)
+        elif isinstance(self._reports, Advice):
+            if known is not None:
+                self._drop(known)
+                if pod is not None and "nodeName" in pod["spec"]:
+                    self._reports.elsewhere(path, pod, pod["spec"]["nodeName"])
+            there = pod is not None and "nodeName" in pod["spec"] and not is_over(pod)
+            self.present.set_pod(path, facts(path, pod) if there and pod is not None else None)
         else:
             if known is not None and pod is not None and (known.future is None or "nodeName" not in pod["spec"]):
                 self._drop(known)  # another scheduler has bound it, or it has ended before it was bound
@@ -200,14 +223,47 @@ class Feed:
                 known.pod = pod
             there = pod is not None and "nodeName" in pod["spec"] and not is_over(pod)
             self.present.set_pod(path, facts(path, pod) if there and pod is not None else None)
+            if there and pod is not None and path not in self._known:
+                self._adopt(path, pod)
         self._soon()
+
+    def _adopt(self, path: str, pod: Object) -> None:
+        """Take over a pod that is bound already, by an earlier driver or by an attempt whose answer was lost."""
+        about, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+        cluster = self._driver.scheduler.cluster
+        if not self._mine(pod) or "deletionTimestamp" in about or self._driver.closing:
+            return
+        if spec["nodeName"] not in cluster.machines or self._driver.knows(path):
+            self._later[path] = pod
+            return
+        self._later.pop(path, None)
+        known = _Waiting(path, about.get("uid", ""), self._order(path, pod), pod)
+        try:
+            known.ask = ask = ask_of(path, pod)
+            task = ask.task(self._resources)
+            begun = [one for one in status.get("conditions") or () if one.get("type") == "PodScheduled"]
+            since = seconds_of(begun[0].get("lastTransitionTime") if begun else about.get("creationTimestamp"))
+            event = JobSubmitted(
+                path, [task], ask.facts.space, known.order[0], time=seconds_of(about.get("creationTimestamp"))
+            )
+            run, known.future = self._driver.adopt(event, path, spec["nodeName"], since)
+        except ODD as error:
+            LOGGER.warning("pod %s is left as it is: %s", path, error)
+            return
+        self._known[path] = known
+        known.node, known.said = spec["nodeName"], "bound"
+        known.future.add_done_callback(partial(self._done, known))
+        if ask.group:
+            self._gangs.setdefault(ask.group, _Gang()).members[path] = known
+        self._hold(run, path, pod)
 
     def _see_waiting(self, path: str, pod: Object, known: _Waiting | None) -> None:
         about = pod["metadata"]
         if known is None:
             self.present.set_pod(path, None)
-            order = -(pod["spec"].get("priority") or 0), about.get("creationTimestamp", ""), len(self._known), path
-            known = self._known[path] = self._queue[path] = _Waiting(path, about.get("uid", ""), order, pod)
+            known = self._known[path] = self._queue[path] = _Waiting(
+                path, about.get("uid", ""), self._order(path, pod), pod
+            )
         elif pod["spec"] == known.pod["spec"] and about.get("labels") == known.pod["metadata"].get("labels"):
             known.pod = pod
             return
@@ -215,6 +271,26 @@ class Feed:
         if known.node is None:
             self._withdraw(known)
             self._translate(known, pod)
+
+    def _order(self, path: str, pod: Object) -> tuple[Any, ...]:
+        created = pod["metadata"].get("creationTimestamp", "")
+        return -(pod["spec"].get("priority") or 0), created, len(self._known), path
+
+    def _mine(self, pod: Object) -> bool:
+        """Return True if a pod is for this scheduler, and no driver has made it."""
+        return scheduler_of(pod) in self._names and DRIVER not in (pod["metadata"].get("labels") or {})
+
+    def _waits(self, pod: Object) -> bool:
+        """Return True if a pod waits to be bound."""
+        free = "nodeName" not in pod["spec"] and not pod["spec"].get("schedulingGates")
+        return free and self._mine(pod) and "deletionTimestamp" not in pod["metadata"] and not is_over(pod)
+
+    def undecided(self, path: str) -> bool:
+        """Return True if no round has decided on a pod that waits."""
+        known = self._known.get(path)
+        if known is None or known.ask is None or known.node is not None or known.said:
+            return False
+        return known.future is not None or known.version == -1
 
     def _translate(self, known: _Waiting, pod: Object) -> None:
         known.version = -1
@@ -398,7 +474,9 @@ class Feed:
             return
         tasks = [ask.task(self._resources, rules.require) for _, ask, rules in asks]
         priority = min(known.order[0] for known, _, _ in asks)
-        event = JobSubmitted(job, tasks, priority=priority, gang=least if least > 1 else None)
+        created = seconds_of(asks[0][0].pod["metadata"].get("creationTimestamp"))
+        space = asks[0][1].facts.space
+        event = JobSubmitted(job, tasks, space, priority, least if least > 1 else None, time=created)
         try:
             futures = self._driver.submit(event, {known.path: known.path for known, _, _ in asks})
         except FlowschedError:
@@ -422,7 +500,12 @@ class Feed:
         self._ruled.pop(known.path, None)
         if self._driver.closing:
             return
-        if known.path in self._victims or not _waits(known.pod) or future.cancelled() or future.exception() is None:
+        if (
+            known.path in self._victims
+            or not self._waits(known.pod)
+            or future.cancelled()
+            or future.exception() is None
+        ):
             self._leave(known)
             self._known.pop(known.path, None)  # it has run
             return
@@ -551,6 +634,12 @@ class Feed:
                 self._loop.call_soon(self._turn_over, known, refused)
         self._blockers.clear()
         self._soon()
+        if self._later:  # machines may have come
+            self._loop.call_soon(self._adopt_later)
+
+    def _adopt_later(self) -> None:
+        for path, pod in list(self._later.items()):
+            self._adopt(path, pod)
 
     def _turn_over(self, known: _Waiting, refused: bool) -> None:
         """Withdraw a pod that a round has not placed; one that was refused its place is tried again at once."""
@@ -618,102 +707,3 @@ def _displaced(round: Round) -> Iterator[tuple[str, str]]:
 def _has_rules(ask: Ask, rules: Rules) -> bool:
     """Return True if a pod has rules that may concern others."""
     return bool(rules.require or rules.keys or any(terms_of(ask)))
-
-
-def _waits(pod: Object) -> bool:
-    """Return True if a pod waits for flowsched to bind it, and no driver has made it."""
-    spec, about = pod["spec"], pod["metadata"]
-    mine = spec.get("schedulerName") == SCHEDULER and DRIVER not in (about.get("labels") or {})
-    free = "nodeName" not in spec and not spec.get("schedulingGates")
-    return mine and free and "deletionTimestamp" not in about and not is_over(pod)
-
-
-class Reports:
-    """Conditions and events of pods, written in the background: two at a time, those of one kind and pod in order.
-
-    A report that the server refuses is logged.  Of the conditions of a pod that wait to be written the last one counts.
-    """
-
-    def __init__(self, api: Api, later: Callable[[Any], object]) -> None:
-        self._api, self._later = api, later
-        self._waiting: dict[tuple[str, str], list[tuple[str, str, Any]]] = {}
-        self._sent: set[tuple[str, str]] = set()
-        self._writers = 0
-
-    def waits(self, path: str, pod: Object, reason: str, text: str) -> None:
-        """Report why a pod waits."""
-        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
-        status = _status(
-            path, pod["metadata"].get("uid", ""), {"conditions": [condition | {"lastTransitionTime": _now()}]}
-        )
-        self._write("PodScheduled", path, _event(pod, "Warning", "FailedScheduling", text), status)
-
-    def bound(self, path: str, pod: Object, node: str) -> None:
-        """Report a pod that was bound."""
-        name = "/".join(path.split("/")[4::2])
-        self._write("Scheduled", path, _event(pod, "Normal", "Scheduled", f"Successfully assigned {name} to {node}"))
-
-    async def settled(self, path: str) -> None:
-        """Drop the report why a pod waits, unless that is being written, and wait for its reports: it is about to be bound."""
-        self._waiting.pop(("PodScheduled", path), None)
-        keys = {("PodScheduled", path), ("nominated", path)}
-        while not keys.isdisjoint(self._sent) or not keys.isdisjoint(self._waiting):
-            await asyncio.sleep(0.005)
-
-    def nominate(self, path: str, uid: str, node: str) -> None:
-        """Report the node on which room is made for a pod."""
-        self._write("nominated", path, _status(path, uid, {"nominatedNodeName": node}))
-
-    async def displaced(self, path: str, pod: Object, text: str) -> None:
-        """Report that a pod is about to be deleted."""
-        self._write("Preempted", path, _event(pod, "Normal", "Preempted", text))
-        why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": text}
-        conditions = {"conditions": [why | {"lastTransitionTime": _now()}]}
-        await self._send(*_status(path, pod["metadata"].get("uid", ""), conditions))
-
-    def _write(self, what: str, path: str, *requests: tuple[str, str, Any]) -> None:
-        self._waiting[what, path] = list(requests)
-        if self._writers < 2:
-            self._writers += 1
-            self._later(self._writer())
-
-    async def _writer(self) -> None:
-        try:
-            while (key := next((key for key in self._waiting if key not in self._sent), None)) is not None:
-                self._sent.add(key)
-                try:
-                    for request in self._waiting.pop(key):
-                        await self._send(*request)
-                finally:
-                    self._sent.discard(key)
-        finally:
-            self._writers -= 1
-
-    async def _send(self, method: str, target: str, body: Any) -> None:
-        try:
-            with allowed(404), allowed(409):  # the pod is gone, or is another one
-                await self._api.ask(method, target, body)
-        except KubernetesError as error:
-            LOGGER.warning("%s", error)
-
-
-def _event(pod: Object, kind: str, reason: str, text: str) -> tuple[str, str, Any]:
-    """Return the request that creates an event of a pod."""
-    about, now = pod["metadata"], _now()
-    regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": about["namespace"], "name": about["name"]}
-    body = {
-        "apiVersion": "v1", "kind": "Event", "type": kind, "reason": reason, "message": text[:1024], "count": 1,
-        "metadata": {"name": f"{about['name'][:200]}.{uuid4().hex[:16]}", "namespace": about["namespace"]},
-        "involvedObject": regarding | {"uid": about.get("uid", "")}, "firstTimestamp": now, "lastTimestamp": now,
-        "source": {"component": SCHEDULER}, "reportingComponent": SCHEDULER, "reportingInstance": SCHEDULER,
-    }  # fmt: skip
-    return "POST", f"/api/v1/namespaces/{about['namespace']}/events", body
-
-
-def _status(path: str, uid: str, status: Any) -> tuple[str, str, Any]:
-    """Return the request that changes the status of a pod with that identity."""
-    return "PATCH", f"{path}/status", {"metadata": {"uid": uid} if uid else {}, "status": status}
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

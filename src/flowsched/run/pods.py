@@ -5,16 +5,18 @@ placement.  A field, an operator or a kind of volume that is not known here rais
 a pod waits.  Constraints between pods (see `flowsched.run.podrules`) and on volumes are only read here.
 
 Requirements on nodes that `Task.constraints` cannot express (alternatives, comparisons of numbers) become a label of their
-own: `machine` adds it to the machines of the nodes that meet them.
+own: `machine_of` adds it to the machines of the nodes that meet them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from math import ceil
@@ -263,9 +265,7 @@ def node_taints(node: Object) -> tuple[tuple[str, str, str], ...]:
     return tuple(taints)
 
 
-def machine(
-    node: Object, others: Iterable[Object], resources: Sequence[str], wanted: Mapping[str, NodeTerm | None] = _NOTHING
-) -> MachineAdded:
+def machine(node: Object, others: Iterable[Object], resources: Sequence[str]) -> MachineAdded:
     """Return a node as a machine, less the requests of other schedulers' pods on it.
 
     Parameters
@@ -274,13 +274,31 @@ def machine(
     others : iterable of mapping
         Those pods.
     resources : sequence of str
+    """
+    return machine_of(node, list(map(requests, others)), resources)
+
+
+def machine_of(
+    node: Object,
+    used: Collection[Counter[str]],
+    resources: Sequence[str],
+    wanted: Mapping[str, NodeTerm | None] = _NOTHING,
+) -> MachineAdded:
+    """Return a node as a machine, see `machine`.
+
+    Parameters
+    ----------
+    node : mapping
+    used : collection of Counter
+        The requests of each other pod.
+    resources : sequence of str
     wanted : mapping of str to NodeTerm
         Labels that the node has in addition if it meets the terms, and `NAME`, for which there are none.
     """
-    there, has = list(others), amounts(node["status"]["allocatable"])
-    slots = int(has.pop("pods", 0)) - len(there)
-    for pod in there:
-        has.subtract(requests(pod))
+    has = amounts(node["status"]["allocatable"])
+    slots = int(has.pop("pods", 0)) - len(used)
+    for each in used:
+        has.subtract(each)
     capacity = {name: max(has[name], 0) for name in resources if name in has}
     about = node["metadata"]
     labels = dict(about.get("labels") or {})
@@ -291,13 +309,7 @@ def machine(
                 labels[label] = named[label]
             elif meets_terms(terms, named):
                 labels[label] = ""
-    return MachineAdded(
-        about["name"],
-        capacity,
-        labels=labels,
-        slots=max(slots, 0),
-        taints=node_taints(node),
-    )
+    return MachineAdded(about["name"], capacity, labels=labels, slots=max(slots, 0), taints=node_taints(node))
 
 
 # -- pods -----------------------------------------------------------------------------------------------------------
@@ -450,7 +462,7 @@ class Ask:
     constraints : dict
         Label -> requirements of `Task.constraints`.
     wanted : dict
-        Terms by the labels that stand for them, see `machine`.
+        Terms by the labels that stand for them, see `machine_of`.
     prefers : list of str
         Such labels that are preferred.
     tolerations : list
@@ -698,6 +710,16 @@ def task(id: str, pod: Object, resources: Sequence[str]) -> Task:
     return ask_of(id, pod).task(resources)
 
 
+def scheduler_of(pod: Object) -> str:
+    """Return the name of the scheduler that has to bind a pod."""
+    return str(pod["spec"].get("schedulerName") or "default-scheduler")
+
+
+def seconds_of(stamp: str | None) -> float | None:
+    """Return a time of the API as seconds of the epoch, none of which is to come; None if it is not known."""
+    return min(datetime.fromisoformat(stamp).timestamp(), time.time()) if stamp else None
+
+
 def is_over(pod: Object) -> bool:
     """Return True if a pod has ended, well or not."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
@@ -751,6 +773,13 @@ def binding(path: str, uid: str, run: Run) -> dict[str, Any]:
     target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
     about = {"name": path.rpartition("/")[2]} | ({"uid": uid} if uid else {})
     return {"apiVersion": "v1", "kind": "Binding", "metadata": about, "target": target}
+
+
+def eviction(path: str, uid: str) -> dict[str, Any]:
+    """Return the object that evicts a pod; another pod of its name is not evicted."""
+    space, name = path.split("/")[4::2]
+    options = {"deleteOptions": {"preconditions": {"uid": uid}}} if uid else {}
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": space}} | options
 
 
 def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
