@@ -94,6 +94,14 @@ def test_a_resize_counts_the_larger_amount() -> None:
     assert requests(one)["cpu"] == 3
 
 
+@pytest.mark.parametrize(("reason", "cpu"), [("Deferred", 8), ("Infeasible", 2)])
+def test_a_resize_that_never_happens_counts_nothing(reason: str, cpu: int) -> None:
+    now = {"name": "c", "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "1"}}}
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    one = pod(containers=[container("8")]) | {"status": {"containerStatuses": [now], "conditions": [pending]}}
+    assert requests(one)["cpu"] == cpu
+
+
 def test_all_resources_have_a_name() -> None:
     asks = {
         "memory": "1Gi",
@@ -451,6 +459,8 @@ def test_budgets_protect() -> None:
     }
     assert there.protected(["/0"]) is None and there.protected(["/3"]) is None
     assert there.protected(["/0", "/1"]) == "s/keep"
+    there.objects["poddisruptionbudgets"]["s/too"] = there.objects["poddisruptionbudgets"]["s/keep"]
+    assert there.protected(["/0"]) == "s/too", "the server evicts no pod with two budgets"
 
 
 def test_one_bad_object_is_an_error_of_its_own() -> None:

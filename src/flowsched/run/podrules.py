@@ -364,16 +364,24 @@ class Present:
     # -- disruption budgets -------------------------------------------------------------------------------------
 
     def protected(self, victims: Iterable[str]) -> str | None:
-        """Return the name of a disruption budget that these pods' deletion would exceed; None without one."""
+        """Return the name of a disruption budget that these pods' deletion would exceed; None without one.
+
+        The server evicts no pod with several budgets.
+        """
         budgets = self.objects.get("poddisruptionbudgets")
         if budgets is None:
             return "none can be read"
         pods = [pod for path in victims if (pod := self._pods.get(path)) is not None and not pod.ending]
+        seen = Counter[str]()
         for name, budget in budgets.items():
             space = budget["metadata"]["namespace"]
             select = selector("spec.selector", budget["spec"].get("selector"))
-            count = sum(pod.space == space and selects(select, pod.labels) for pod in pods)
-            if count and count > (budget.get("status") or {}).get("disruptionsAllowed", 0):
+            mine = [pod.path for pod in pods if pod.space == space and selects(select, pod.labels)]
+            seen.update(mine)
+            count = len(mine)
+            if any(seen[path] > 1 for path in mine) or count > (budget.get("status") or {}).get(
+                "disruptionsAllowed", 0
+            ):
                 return name
         return None
 

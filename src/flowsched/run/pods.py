@@ -120,15 +120,22 @@ def requests(pod: Object) -> Counter[str]:
     """Return the requests of a pod as kube-scheduler adds them up.
 
     An initial container needs its own with those of the sidecars before it.  Requests of the whole pod replace the sums,
-    and the overhead comes on top.  Where a container is being resized, the larger amounts count.
+    and the overhead comes on top.  Where a container is being resized, the larger amounts count, unless its node can never
+    give it the new ones.
     """
     spec, status = pod["spec"], pod.get("status") or {}
     kinds = ("containerStatuses", "initContainerStatuses")
     granted = {one.get("name"): one for kind in kinds for one in status.get(kind) or ()}
 
+    never = any(
+        (one.get("type"), one.get("reason")) == ("PodResizePending", "Infeasible")
+        for one in status.get("conditions") or ()
+    )
+
     def of(container: Object) -> Counter[str]:
-        asked = amounts((container.get("resources") or {}).get("requests") or {})
         now = granted.get(container.get("name"), {})
+        given = {} if never and "resources" in now else container.get("resources") or {}
+        asked = amounts(given.get("requests") or {})
         asked |= amounts(now.get("allocatedResources") or {})
         return asked | amounts((now.get("resources") or {}).get("requests") or {})
 
