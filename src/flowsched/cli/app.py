@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import flowsched
 
 if TYPE_CHECKING:
     import click
+
+
+_COMMANDS = {name: name for name in ("bench", "hrm", "replay", "run", "serve", "simulate", "solve", "trace")} | {
+    "journal": "replay", "kube-scheduler": "kube_scheduler",
+}  # fmt: skip
+"""Modules of commands."""
 
 
 def main() -> None:
@@ -33,17 +40,22 @@ def application() -> click.Group:
     import click
 
     from flowsched.cli import endings
-    from flowsched.cli.bench import bench
-    from flowsched.cli.hrm import hrm
-    from flowsched.cli.kube_scheduler import kube_scheduler
-    from flowsched.cli.replay import journal, replay
-    from flowsched.cli.run import run
-    from flowsched.cli.serve import serve
-    from flowsched.cli.simulate import simulate
-    from flowsched.cli.solve import solve
-    from flowsched.cli.trace import trace
 
-    @click.group(cls=endings.Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+    class Commands(endings.Group):
+        """The commands, each of which is imported when it is called."""
+
+        def list_commands(self, ctx: click.Context) -> list[str]:
+            """See `click.Group.list_commands`."""
+            return sorted(_COMMANDS)
+
+        def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+            """See `click.Group.get_command`."""
+            if name not in _COMMANDS:
+                return None
+            command: click.Command = getattr(import_module(f"flowsched.cli.{_COMMANDS[name]}"), name.replace("-", "_"))
+            return command
+
+    @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
     @click.version_option(flowsched.__version__, prog_name="flowsched")
     def app() -> None:
         """Cluster scheduling as incremental min-cost max-flow.
@@ -71,14 +83,4 @@ def application() -> click.Group:
           141  the reader of the output is gone; requested files are written
         """
 
-    app.add_command(simulate)
-    app.add_command(run)
-    app.add_command(serve)
-    app.add_command(hrm)
-    app.add_command(kube_scheduler)
-    app.add_command(trace)
-    app.add_command(bench)
-    app.add_command(replay)
-    app.add_command(journal)
-    app.add_command(solve)
     return app

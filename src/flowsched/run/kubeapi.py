@@ -10,8 +10,8 @@ import json
 import logging
 import random
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -162,25 +162,24 @@ class Api:
 
     async def request(self, method: str, path: str, body: Any = None) -> bytes:
         """Return the answer to a request, which is made once."""
-        async with self._open(method, path, body) as answer:
-            data: bytes = await answer.read()
-            return data
+        try:
+            async with await self._open(method, path, body) as answer:
+                data: bytes = await answer.read()
+                return data
+        except self._failures as error:
+            raise KubernetesError(f"{method} {path}: {str(error) or type(error).__name__}") from None
 
-    @asynccontextmanager
-    async def _open(self, method: str, path: str, body: Any = None, **options: Any) -> AsyncIterator[Any]:
-        """Send a request, and yield the answer if it is a success."""
+    async def _open(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        """Send a request, and return its answer, whose body is not read yet."""
         kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
         headers = {**await self._credentials(), "Content-Type": kind}
         data = None if body is None else json.dumps(body)
-        try:
-            async with self._session.request(
-                method, self._settings.host + path, data=data, headers=headers, **self._options, **options
-            ) as answer:
-                if answer.status >= 300:
-                    raise _refusal(method, path, answer, await answer.text(errors="replace"))
-                yield answer
-        except self._failures as error:
-            raise KubernetesError(f"{method} {path}: {str(error) or type(error).__name__}") from None
+        url = self._settings.host + path
+        answer = await self._session.request(method, url, data=data, headers=headers, **self._options, **options)
+        if answer.status >= 300:
+            async with answer:
+                raise _refusal(method, path, answer, await answer.text(errors="replace"))
+        return answer
 
     async def _credentials(self) -> dict[str, str]:
         """Return the headers of a request.  The client may read files or run a program for them, so a thread asks it."""
@@ -231,7 +230,7 @@ class Api:
                     objects, version = await self.list(kind)
                     tell([*objects.items()], True)
                 query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds={_WATCH}"
-                async with self._open("GET", f"{KINDS[kind]}?{query}", timeout=quiet) as answer:
+                async with await self._open("GET", f"{KINDS[kind]}?{query}", timeout=quiet) as answer:
                     if said:
                         LOGGER.warning("watch of %s: it goes on", kind)
                     said, backoff, rest = "", Backoff(), b""
@@ -252,7 +251,7 @@ class Api:
                 if status == 410:
                     version = ""
                     continue
-                if not isinstance(error, KubernetesError):
+                if not isinstance(error, (KubernetesError, *self._failures)):
                     version = ""  # an event that was not understood may have changed something
                 text = str(error) if isinstance(error, KubernetesError) else f"{type(error).__name__}: {error}"
                 quietly = text == said or status == 404  # the server has no such kind
@@ -263,7 +262,11 @@ class Api:
 
 def _ssl(settings: Any) -> Any:
     """Return the TLS context of a client's settings."""
-    context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=getattr(settings, "ca_cert_data", None))
+    context, data = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), getattr(settings, "ca_cert_data", None)
+    if settings.ssl_ca_cert or data:
+        context.load_verify_locations(settings.ssl_ca_cert, cadata=data)
+    elif settings.verify_ssl:
+        context.load_default_certs()
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, settings.key_file)
     if not settings.verify_ssl or settings.assert_hostname is False:

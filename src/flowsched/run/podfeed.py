@@ -220,7 +220,9 @@ class Feed:
             if known is not None and pod is not None and (known.future is None or "nodeName" not in pod["spec"]):
                 self._drop(known)  # another scheduler has bound it, or it has ended before it was bound
             elif known is not None and pod is not None:
-                known.pod = pod
+                before, known.pod = known.pod, pod
+                if known.node == pod["spec"]["nodeName"] and _alike(before, pod):
+                    return
             there = pod is not None and "nodeName" in pod["spec"] and not is_over(pod)
             self.present.set_pod(path, facts(path, pod) if there and pod is not None else None)
             if there and pod is not None and path not in self._known:
@@ -510,6 +512,8 @@ class Feed:
             self._known.pop(known.path, None)  # it has run
             return
         self.present.set_pod(known.path, None)
+        if known.ask is not None:
+            known.ask.facts.node = None
         LOGGER.warning("pod %s: %s", known.path, future.exception())
         self._queue[known.path] = known
         self._rest(known)
@@ -611,9 +615,8 @@ class Feed:
                 del self._open[known.path]
                 self._ruled.pop(known.path, None)
                 known.node = str(node)
-                place = facts(known.path, known.pod)
-                place.node = known.node
-                self.present.set_pod(known.path, place)
+                known.ask.facts.node = known.node
+                self.present.set_pod(known.path, known.ask.facts)
         for victim, by_path in _displaced(round):
             by = self._known.get(by_path)
             if by is not None and by.node is not None:
@@ -702,6 +705,16 @@ def _displaced(round: Round) -> Iterator[tuple[str, str]]:
     for delta in round.deltas if round.migrations else ():
         if isinstance(delta, Migrate):
             yield str(delta.task), str(delta.by)
+
+
+def _alike(before: Object, now: Object) -> bool:
+    """Return True if a pod has been bound, or has got another status, and constrains others as before."""
+    one, two = before["metadata"], now["metadata"]
+    same = one.get("labels") == two.get("labels") and ("deletionTimestamp" in one) == ("deletionTimestamp" in two)
+    resized = "containerStatuses" in (now.get("status") or {})
+    return (
+        same and not resized and not is_over(now) and before["spec"].get("containers") == now["spec"].get("containers")
+    )
 
 
 def _has_rules(ask: Ask, rules: Rules) -> bool:
