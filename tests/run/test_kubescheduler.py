@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+yaml = pytest.importorskip("yaml")
 pytest.importorskip("kubernetes")
 pytest.importorskip("aiohttp")
 
@@ -94,6 +95,26 @@ def test_a_leader_that_is_dead_is_followed_after_its_time_and_one_that_cannot_re
         assert time.monotonic() - begun < 0.6, "before another one may begin"
 
     asyncio.run(main())
+
+
+def test_the_manifests_allow_the_lease_of_the_settings() -> None:
+    """Kustomize changes a name in a role that is also that of a ConfigMap which it makes."""
+    deploy = Path(__file__).parents[2] / "deploy"
+    roles = [one for one in yaml.safe_load_all((deploy / "rbac.yaml").read_text()) if one["kind"] == "Role"]
+    (names,) = (rule["resourceNames"] for rule in roles[0]["rules"] if "resourceNames" in rule)
+    assert names == [LeaseSettings().name]
+    made = yaml.safe_load((deploy / "kustomization.yaml").read_text())["configMapGenerator"]
+    assert not {one["name"] for one in made} & set(names)
+    read_settings(deploy / "flowsched.toml")
+
+
+def test_an_account_without_a_right_to_the_lease_does_not_wait_for_it() -> None:
+    class Denied:
+        async def once(self, method: str, path: str, body: Any = None) -> Any:
+            raise KubernetesError("forbidden", 403)
+
+    with pytest.raises(KubernetesError, match="forbidden"):
+        asyncio.run(election(Denied(), "one").lead())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -113,13 +113,21 @@ class Election:
         self._renewed = 0.0
 
     async def lead(self) -> None:
-        """Wait until this process leads."""
+        """Wait until this process leads.
+
+        Raises
+        ------
+        KubernetesError
+            The account has no right to the lease.
+        """
         said = ""
         while True:
             try:
                 if await self._take():
                     return
             except KubernetesError as error:
+                if not error.passes:
+                    raise
                 if str(error) != said:
                     LOGGER.warning("%s", error)
                 said = str(error)
