@@ -456,6 +456,21 @@ def test_a_cordoned_node_takes_the_pods_that_tolerate_it(cluster: tuple[Kube, An
     drive(client, act)
 
 
+def test_a_pod_that_others_leave_no_room_is_not_said_to_be_too_large(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    state.dead = {"n1", "n2"}
+    for node in ("n1", "n2"):
+        state.bind(make(state, f"on-{node}", "3", schedulerName="other"), {"target": {"name": node}})
+
+    async def act(one: Driver) -> None:
+        feed(one)
+        paths = {cpu: make(state, f"p{cpu}", cpu) for cpu in ("2", "5")}
+        await until(lambda: all(why(state, path)[0] for path in paths.values()))
+        assert [why(state, path)[1].partition(":")[0] for path in paths.values()] == ["NO_FIT", "NEVER_FITS"]
+
+    drive(client, act)
+
+
 def test_pods_that_were_bound_outlive_the_driver(cluster: tuple[Kube, Any]) -> None:
     state, client = cluster
 

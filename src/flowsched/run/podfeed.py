@@ -19,7 +19,7 @@ from typing import Any
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.selectors import meets
 from flowsched.exceptions import FlowschedError
-from flowsched.rounds.values import Migrate, Round
+from flowsched.rounds.values import Migrate, ReasonCode, Round
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Run
 from flowsched.run.podreports import Advice, Reports
@@ -688,6 +688,8 @@ class Feed:
                 {"node affinity" if what.startswith("constraint term:") else what: n for what, n in each.items()}
             )
         obstacles = ", ".join(f"{number} {what}" for what, number in sorted(count.items()))
+        if code == ReasonCode.NEVER_FITS and known.ask is not None and self.present.could_hold(known.ask):
+            code = ReasonCode.NO_FIT.value  # others' pods are in the way
         rules = f"; rules: {', '.join(known.rules.fields)}" if known.rules.fields else ""
         return f"{code}: {len(self._driver.scheduler.cluster.machines)} nodes{': ' * bool(obstacles)}{obstacles}{rules}"
 

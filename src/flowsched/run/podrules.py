@@ -154,6 +154,11 @@ class Present:
                 room[node.labels[key]] = room.get(node.labels[key], 0.0) + node.has["cpu"] - used
         return room
 
+    def could_hold(self, ask: Ask) -> bool:
+        """Return True if a node without pods would have room."""
+        asked = ask.facts.requests.items()
+        return any(all(node.has[name] >= amount for name, amount in asked) for node in self.nodes.values())
+
     # -- rules --------------------------------------------------------------------------------------------------
 
     def selects(self, term: PodTerm, pod: Facts) -> bool:
