@@ -196,6 +196,12 @@ class Driver:
             The scheduler refuses the job, or does not know the machine.  Nothing was taken over.
         """
         self._check_open()
+        inbox, self._inbox = self._inbox, []
+        for told in inbox:  # the machine's description may be among them
+            if isinstance(told, Broken):
+                self._hear(told)
+            else:
+                self._dispatch.hear(told, self._clock())
         work = self._work([task.id for task in job.tasks], {task.id: payload for task in job.tasks}, None)
         run = self._dispatch.adopt(job, work[0], machine, since, self._clock())
         return run, self._promised(work)[run.task]

@@ -29,7 +29,7 @@ from flowsched.run.command import Command
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Broken, Failed, Run, Stopped, Told
 from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
-from flowsched.run.podfeed import OPTIONAL, Feed
+from flowsched.run.podfeed import OPTIONAL, Adopted, Feed
 from flowsched.run.podreports import Advice, Reports
 from flowsched.run.pods import (
     DRIVER,
@@ -104,6 +104,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._by_path: dict[str, _Pod] = {}
         self._others: dict[str, dict[str, Counter[str] | Exception]] = {}  # requests of others' pods, by node
         self._places: dict[str, str] = {}  # their nodes
+        self._ours: set[str] = set()  # pods that are about to be taken over
         self._dirty: set[str] = set()  # nodes to describe again
         self._held_back: dict[str, dict[str, Any] | None] = {}  # changes of pods that wait for a decision
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
@@ -225,18 +226,34 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._reports = Reports(self._api, self.later) if advise is None else Advice(advise)
         refresh = self._settle_all
         self._feed = Feed(driver, self._resources, self._reports, refresh, self._hold, names)
+        self._ours = {path for path, pod in self._seen["pods"].items() if self._feed.adoptable(path, pod)}
+        for path in self._ours:
+            self._count(path)
         for kind in ("nodes", "pods"):
             for path, one in list(self._seen[kind].items()):
                 self._feed_one(kind, path, one)
+        left, self._ours = self._ours, set()
+        for path in left:
+            self._count(path)
         for kind in OPTIONAL:
             self._api.watch(kind, "", partial(self._heard, kind))
         self._settle_all()  # nodes that were cordoned count from now on
 
-    def _hold(self, run: Run, path: str, pod: Object) -> None:
-        """Take over the run of a pod that is bound."""
-        held = self.held[run.number] = self._by_path[path] = _Pod(run, path=path, uid=pod["metadata"].get("uid", ""))
+    def _hold(self, path: str, pod: Object, adopt: Callable[[], Adopted]) -> asyncio.Future[Any]:
+        """Take over a pod that is bound.  Its node gets the room back that it had less for it, before the run takes that."""
+        self._ours.add(path)
         self._count(path)
+        self._settle()
+        try:
+            run, future = adopt()
+            held = self.held[run.number] = self._by_path[path] = _Pod(
+                run, path=path, uid=pod["metadata"].get("uid", "")
+            )
+        finally:
+            self._ours.discard(path)
+            self._count(path)
         self._see(held, pod)
+        return future
 
     def _feed_one(self, kind: str, path: str, one: dict[str, Any] | None) -> None:
         if self._feed is not None:
@@ -358,7 +375,7 @@ class KubernetesExecutor(Adapter[_Pod]):
 
     def _count(self, path: str) -> None:
         """Take note of the requests of a pod if it is another's on a node."""
-        pod = None if path in self._by_path else self._seen["pods"].get(path)
+        pod = None if path in self._by_path or path in self._ours else self._seen["pods"].get(path)
         node = None if pod is None or is_over(pod) else (pod.get("spec") or {}).get("nodeName")
         old = self._places.pop(path, None)
         asked: Counter[str] | Exception | None = None

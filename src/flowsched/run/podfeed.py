@@ -60,6 +60,9 @@ _AGAIN = 1.0
 """Seconds until a pod is tried again after a refusal."""
 
 
+Adopted = tuple[Run, asyncio.Future[Any]]
+
+
 @dataclass(eq=False, slots=True)
 class _Waiting:
     """A pod that flowsched has to bind.
@@ -139,7 +142,7 @@ class Feed:
     refresh : callable
         Called when `wanted` has grown, to describe the machines again.
     hold : callable
-        Called with each run that was taken over, the path of its pod, and the pod.
+        Called with the path of a pod that is taken over, the pod, and a function that does it.  It returns the future.
     names : collection of str
         Names of the scheduler in pods.
     """
@@ -150,7 +153,7 @@ class Feed:
         resources: Sequence[str],
         reports: Reports | Advice,
         refresh: Callable[[], None],
-        hold: Callable[[Run, str, Object], None],
+        hold: Callable[[str, Object, Callable[[], Adopted]], asyncio.Future[Any]],
         names: Collection[str],
     ) -> None:
         self._driver, self._resources, self._reports, self._refresh = driver, tuple(resources), reports, refresh
@@ -225,39 +228,41 @@ class Feed:
                     return
             there = pod is not None and "nodeName" in pod["spec"] and not is_over(pod)
             self.present.set_pod(path, facts(path, pod) if there and pod is not None else None)
-            if there and pod is not None and path not in self._known:
+            if pod is not None:
                 self._adopt(path, pod)
         self._soon()
 
+    def adoptable(self, path: str, pod: Object) -> bool:
+        """Return True for a pod that is bound and has no run: an earlier driver, or an attempt that seemed to fail, has bound it."""
+        if isinstance(self._reports, Advice) or not self._mine(pod) or is_over(pod):
+            return False
+        return "nodeName" in pod["spec"] and "deletionTimestamp" not in pod["metadata"] and path not in self._known
+
     def _adopt(self, path: str, pod: Object) -> None:
-        """Take over a pod that is bound already, by an earlier driver or by an attempt whose answer was lost."""
-        about, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
-        cluster = self._driver.scheduler.cluster
-        if not self._mine(pod) or "deletionTimestamp" in about or self._driver.closing:
+        """Take over a pod that is bound, once its node is there and no earlier run of it is left."""
+        if self._driver.closing or not self.adoptable(path, pod):
             return
-        if spec["nodeName"] not in cluster.machines or self._driver.knows(path):
+        about, node = pod["metadata"], pod["spec"]["nodeName"]
+        if node not in self._driver.scheduler.cluster.machines or self._driver.knows(path):
             self._later[path] = pod
             return
         self._later.pop(path, None)
-        known = _Waiting(path, about.get("uid", ""), self._order(path, pod), pod)
+        known = _Waiting(path, about.get("uid", ""), self._order(path, pod), pod, node=node, said="bound")
         try:
             known.ask = ask = ask_of(path, pod)
-            task = ask.task(self._resources)
-            begun = [one for one in status.get("conditions") or () if one.get("type") == "PodScheduled"]
-            since = seconds_of(begun[0].get("lastTransitionTime") if begun else about.get("creationTimestamp"))
-            event = JobSubmitted(
-                path, [task], ask.facts.space, known.order[0], time=seconds_of(about.get("creationTimestamp"))
-            )
-            run, known.future = self._driver.adopt(event, path, spec["nodeName"], since)
+            created = seconds_of(about.get("creationTimestamp"))
+            conditions = (pod.get("status") or {}).get("conditions") or ()
+            bound = [one.get("lastTransitionTime") for one in conditions if one.get("type") == "PodScheduled"]
+            event = JobSubmitted(path, [ask.task(self._resources)], ask.facts.space, known.order[0], time=created)
+            since = seconds_of(bound[0]) if bound else created
+            known.future = self._hold(path, pod, partial(self._driver.adopt, event, path, node, since))
         except ODD as error:
             LOGGER.warning("pod %s is left as it is: %s", path, error)
             return
         self._known[path] = known
-        known.node, known.said = spec["nodeName"], "bound"
         known.future.add_done_callback(partial(self._done, known))
         if ask.group:
             self._gangs.setdefault(ask.group, _Gang()).members[path] = known
-        self._hold(run, path, pod)
 
     def _see_waiting(self, path: str, pod: Object, known: _Waiting | None) -> None:
         about = pod["metadata"]
