@@ -791,7 +791,7 @@ def test_reports_of_a_pod_are_written_in_order() -> None:
     async def main() -> None:
         tasks: list[asyncio.Task[None]] = []
         reports = Reports(Slow(), lambda act: tasks.append(asyncio.create_task(act)))  # type: ignore[arg-type]
-        one = {"metadata": {"name": "p", "namespace": "s", "uid": "u"}}
+        one = {"metadata": {"name": "p", "namespace": "s", "uid": "u"}, "spec": {}}
         for text in ("first", "second", "third"):
             reports.waits("/p", one, "Unschedulable", text)
             await asyncio.sleep(0.01)

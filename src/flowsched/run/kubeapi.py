@@ -253,7 +253,11 @@ class Api:
                     continue
                 if not isinstance(error, (KubernetesError, *self._failures)):
                     version = ""  # an event that was not understood may have changed something
-                text = str(error) if isinstance(error, KubernetesError) else f"{type(error).__name__}: {error}"
+                text = f"{type(error).__name__}: {error}"
+                if isinstance(error, KubernetesError):
+                    text = str(error)
+                elif isinstance(error, self._failures):
+                    text = "the connection was lost"
                 quietly = text == said or status == 404  # the server has no such kind
                 LOGGER.log(logging.INFO if quietly else logging.WARNING, "watch of %s: %s", kind, text)
                 said = text

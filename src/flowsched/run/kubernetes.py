@@ -120,9 +120,13 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._api = Api(self._client)
         self.tell, self._loop = tell, asyncio.get_running_loop()
         versions = {}
-        for kind, seen in self._seen.items():
-            objects, versions[kind] = await self._api.list(kind)
-            seen.update(objects)
+        try:
+            for kind, seen in self._seen.items():
+                objects, versions[kind] = await self._api.list(kind)
+                seen.update(objects)
+        except BaseException:
+            await self._api.close()
+            raise
         for path, pod in self._seen["pods"].items():
             about = pod["metadata"]
             if (about.get("labels") or {}).get(DRIVER) != self._name:

@@ -162,6 +162,8 @@ class Feed:
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, _Waiting] = {}
         self._queue: dict[str, _Waiting] = {}  # not submitted
+        self._line: list[tuple[Any, ...]] = []  # orders of the queue, and of some that have left it
+        self._joined: list[tuple[Any, ...]] = []
         self._open: dict[str, _Waiting] = {}  # submitted, without a place
         self._ruled: dict[str, _Waiting] = {}  # those of them with rules
         self._blockers: set[str] = set()
@@ -224,7 +226,12 @@ class Feed:
                 self._drop(known)  # another scheduler has bound it, or it has ended before it was bound
             elif known is not None and pod is not None:
                 before, known.pod = known.pod, pod
-                if known.node == pod["spec"]["nodeName"] and _alike(before, pod):
+                if known.ask is not None and known.node == pod["spec"]["nodeName"] and _alike(before, pod):
+                    labels = pod["metadata"].get("labels") or {}
+                    if labels != known.ask.facts.labels:  # binding adds the node's topology
+                        known.ask.facts.labels = labels
+                        self.present.version += 1
+                        self._soon()
                     return
             there = pod is not None and "nodeName" in pod["spec"] and not is_over(pod)
             self.present.set_pod(path, facts(path, pod) if there and pod is not None else None)
@@ -268,9 +275,8 @@ class Feed:
         about = pod["metadata"]
         if known is None:
             self.present.set_pod(path, None)
-            known = self._known[path] = self._queue[path] = _Waiting(
-                path, about.get("uid", ""), self._order(path, pod), pod
-            )
+            known = self._known[path] = _Waiting(path, about.get("uid", ""), self._order(path, pod), pod)
+            self._join(known)
         elif pod["spec"] == known.pod["spec"] and about.get("labels") == known.pod["metadata"].get("labels"):
             known.pod = pod
             return
@@ -332,7 +338,7 @@ class Feed:
             self._driver.cancel(known.path)
             self._open.pop(known.path, None)
             self._ruled.pop(known.path, None)
-            self._queue[known.path] = known
+            self._join(known)
 
     # -- turns --------------------------------------------------------------------------------------------------
 
@@ -349,7 +355,7 @@ class Feed:
             return
         now = self._loop.time()
         end, later, gangs = now + _SLICE, float("inf"), set[str]()
-        for known in sorted(self._queue.values(), key=lambda one: one.order):
+        for known in self._in_line():
             if known.ask is None or known.path not in self._queue:
                 continue
             if known.rest > now:
@@ -367,6 +373,24 @@ class Feed:
             self._soon()
         elif later < float("inf"):
             self._soon(later - now)
+
+    def _in_line(self) -> Iterator[_Waiting]:
+        """Yield the pods of the queue in order; sorting is cheap where most of the line is that of the last call."""
+        self._line += self._joined
+        self._joined.clear()
+        if len(self._line) > 2 * len(self._queue):
+            self._line = [known.order for known in self._queue.values()]
+        self._line.sort()
+        seen = None
+        for order in list(self._line):
+            known = self._queue.get(order[-1])
+            if known is not None and known.order == order != seen:
+                yield known
+            seen = order
+
+    def _join(self, known: _Waiting) -> None:
+        self._queue[known.path] = known
+        self._joined.append(known.order)
 
     def _turn(self, known: _Waiting, ask: Ask, now: float) -> None:
         """Submit a pod, unless it concerns one that has no place yet, or no node meets its rules."""
@@ -520,7 +544,7 @@ class Feed:
         if known.ask is not None:
             known.ask.facts.node = None
         LOGGER.warning("pod %s: %s", known.path, future.exception())
-        self._queue[known.path] = known
+        self._join(known)
         self._rest(known)
         self._soon()
 
@@ -680,9 +704,15 @@ class Feed:
         self._report(known, f"{UNSUPPORTED} {error}", f"{UNSUPPORTED}: {error}", UNSUPPORTED)
 
     def _report(self, known: _Waiting, code: str, text: str, reason: str = "Unschedulable") -> None:
-        """Report why a pod waits, once for each code."""
-        if known.said != code:
-            known.said = code
+        """Report why a pod waits, once for each code; an earlier driver may have said so already."""
+        if known.said == code:
+            return
+        there = (known.pod.get("status") or {}).get("conditions") or ()
+        again = not known.said and any(
+            (one.get("type"), one.get("reason"), one.get("message")) == ("PodScheduled", reason, text) for one in there
+        )
+        known.said = code
+        if not again:
             self._reports.waits(known.path, known.pod, reason, text)
 
     def _text(self, known: _Waiting, code: str) -> str:
@@ -715,9 +745,8 @@ def _displaced(round: Round) -> Iterator[tuple[str, str]]:
 
 
 def _alike(before: Object, now: Object) -> bool:
-    """Return True if a pod has been bound, or has got another status, and constrains others as before."""
-    one, two = before["metadata"], now["metadata"]
-    same = one.get("labels") == two.get("labels") and ("deletionTimestamp" in one) == ("deletionTimestamp" in two)
+    """Return True if a pod has been bound, or has got another status or labels, and its other facts are as before."""
+    same = ("deletionTimestamp" in before["metadata"]) == ("deletionTimestamp" in now["metadata"])
     resized = "containerStatuses" in (now.get("status") or {})
     return (
         same and not resized and not is_over(now) and before["spec"].get("containers") == now["spec"].get("containers")

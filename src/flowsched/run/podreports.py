@@ -31,12 +31,7 @@ class Reports:
         self._writers = 0
 
     def waits(self, path: str, pod: Object, reason: str, text: str) -> None:
-        """Report why a pod waits; the condition is left if it says so already, such as to an earlier driver."""
-        if any(
-            one.get("type") == "PodScheduled" and (one.get("reason"), one.get("message")) == (reason, text)
-            for one in (pod.get("status") or {}).get("conditions") or ()
-        ):
-            return
+        """Report why a pod waits."""
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": text}
         status = _status(
             path, pod["metadata"].get("uid", ""), {"conditions": [condition | {"lastTransitionTime": _now()}]}
