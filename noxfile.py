@@ -5,7 +5,7 @@ from __future__ import annotations
 import nox
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
-STEPS = ("long", "lint", "types", "examples", "docs", "nx_suite", "measurements", "debug", "fuzz", "servers", "hostile", "clusters", "embeddings", "archives")  # fmt: skip
+STEPS = ("long", "lint", "types", "examples", "docs", "nx_suite", "measurements", "debug", "fuzz", "servers", "hostile", "kubernetes", "clusters", "embeddings", "archives")  # fmt: skip
 
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.default_venv_backend = "venv"

@@ -51,7 +51,7 @@ def kube_scheduler(
 
     \b
       scheduler_names = ["flowsched"]
-      policy = "pack"            # by default: spread, and room for what has waited for 10 s
+      policy = "pack"            # by default: spread, and nodes are kept free for pods that wait for 10 s
       resources = ["cpu", "mem", "gpu"]   # by default all that nodes report
       listen = "0.0.0.0:10270"
       lost = 60                  # seconds until a node that is not ready is gone

@@ -82,7 +82,7 @@ class Acts:
         self._acts_end = self._abandoned = False
 
     def abandon(self) -> None:
-        """Cancel the tasks, and begin no others: from now on somebody else acts."""
+        """Cancel the tasks, and begin no others: another process acts now."""
         self._abandoned = True
         for task in self._acts:
             task.cancel()

@@ -148,7 +148,7 @@ class Election:
                 return
 
     async def leave(self) -> None:
-        """Let another process lead at once."""
+        """Give up the lease, so that another process leads at once."""
         with suppress(KubernetesError):
             lease = await self._get()
             if lease is not None and lease["spec"].get("holderIdentity") == self._name:
