@@ -572,11 +572,13 @@ def test_a_victim_goes_within_its_disruption_budget(cluster: tuple[Kube, Any], b
 def test_pods_that_are_bound_are_taken_over_with_their_age(cluster: tuple[Kube, Any]) -> None:
     """So they may be displaced, and their namespace has its share of the cluster."""
     state, client = cluster
-    state.dead = {"n1", "n2"}
+    state.dead = {"n1", "n2", "n3"}
     for name, node, spec in (
         ("old", "n1", {"schedulerName": "flowsched"}),
         ("new", "n2", {"schedulerName": "flowsched"}),
         ("strange", "n2", {"schedulerName": "other"}),
+        ("away", "n3", {"schedulerName": "flowsched"}),
+        ("gone", "n3", {"schedulerName": "flowsched"}),
     ):
         path = make(state, name, "2", **spec)
         state.pods[path]["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{'10' if name == 'new' else '05'}Z"
@@ -590,6 +592,10 @@ def test_pods_that_are_bound_are_taken_over_with_their_age(cluster: tuple[Kube, 
         assert tasks[new].began - tasks[old].began == 5
         free = {name: record.machine.capacity["cpu"] for name, record in one.scheduler.cluster.machines.items()}
         assert free == {"n1": 4, "n2": 2}, "a run takes room that is there"
+        state.remove("/api/v1/namespaces/users/pods/gone")
+        state.node("n3")
+        await until(lambda: "/api/v1/namespaces/users/pods/away" in tasks)
+        assert len(tasks) == 3
         high = make(state, "high", "4", priority=10)
         await until(lambda: "deletionTimestamp" in state.pods[old]["metadata"])
         assert not where(state, high)
@@ -597,7 +603,7 @@ def test_pods_that_are_bound_are_taken_over_with_their_age(cluster: tuple[Kube, 
         await until(lambda: where(state, high) == "n1")
 
     drive(client, act)
-    assert {path.rpartition("/")[2] for path in state.pods} == {"new", "strange", "high"}
+    assert {path.rpartition("/")[2] for path in state.pods} == {"new", "strange", "away", "high"}
 
 
 def test_a_victim_of_a_budget_that_is_used_up_meanwhile_stays(cluster: tuple[Kube, Any]) -> None:

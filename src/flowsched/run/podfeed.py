@@ -170,7 +170,8 @@ class Feed:
         self._gangs: dict[str, _Gang] = {}
         self._due: asyncio.Handle | None = None
         self._victims: dict[str, str] = {}
-        self._later: dict[str, Object] = {}  # bound, and not taken over yet
+        self._later: dict[str, dict[str, Object]] = {}  # bound and not taken over yet, by node
+        self._late: dict[str, str] = {}  # their nodes
         self.present = Present()
         self.wanted: dict[str, NodeTerm | None] = {}
 
@@ -208,7 +209,8 @@ class Feed:
     def see(self, path: str, pod: Object | None) -> None:
         """Take note of a pod, None for one that is deleted."""
         known = self._known.get(path)
-        self._later.pop(path, None)
+        if path in self._late:
+            self._later[self._late.pop(path)].pop(path, None)
         if known is not None and (pod is None or pod["metadata"].get("uid", "") != known.uid):
             self._drop(known)
             known = None
@@ -251,9 +253,9 @@ class Feed:
             return
         about, node = pod["metadata"], pod["spec"]["nodeName"]
         if node not in self._driver.scheduler.cluster.machines or self._driver.knows(path):
-            self._later[path] = pod
+            self._later.setdefault(node, {})[path] = pod
+            self._late[path] = node
             return
-        self._later.pop(path, None)
         known = _Waiting(path, about.get("uid", ""), self._order(path, pod), pod, node=node, said="bound")
         try:
             known.ask = ask = ask_of(path, pod)
@@ -666,12 +668,15 @@ class Feed:
                 self._loop.call_soon(self._turn_over, known, refused)
         self._blockers.clear()
         self._soon()
-        if self._later:  # machines may have come
+        if any(node in cluster.machines for node in self._later):
             self._loop.call_soon(self._adopt_later)
 
     def _adopt_later(self) -> None:
-        for path, pod in list(self._later.items()):
-            self._adopt(path, pod)
+        """Take over the pods of nodes that have come."""
+        for node in self._later.keys() & self._driver.scheduler.cluster.machines.keys():
+            for path, pod in self._later.pop(node).items():
+                del self._late[path]
+                self._adopt(path, pod)
 
     def _turn_over(self, known: _Waiting, refused: bool) -> None:
         """Withdraw a pod that a round has not placed; one that was refused its place is tried again at once."""
