@@ -44,6 +44,7 @@ cdef enum:             # estimated costs in ns: only ratios matter, and only for
     NODE_NS = 8        # handing over flow and potential of a node
     ARC_NS = 30        # making a basis, per arc: half of the true cost, as a network that has changed a few times is likely to change again
     RIPE_NS = 16       # reusing the basis of a first solve, per arc; 0 in a congested network, where it nearly always pays
+    START_NS = 6       # resetting an arc for a solve from scratch by repair
     LOAD_NS = 60       # laying out an arc for a kernel for whole networks
     SCALE_NS = 5       # scanning a half-arc in cost scaling
     CENTRE_NS = 20     # `centre`, per arc

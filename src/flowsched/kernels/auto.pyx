@@ -256,6 +256,9 @@ cdef class Auto(ShortestPaths):
         return <double>last.time * (self.live_arcs + 1000) / (last.arcs + 1000) if last.time else FAR
 
     cdef int note_cold(self, int64_t work, int way) except -1 nogil:
+        """Record the time of an algorithm from scratch; repair also resets all arcs."""
+        if way == REPAIR:
+            work += START_NS * <int64_t>self.live_arcs
         self.record.cold.time, self.record.cold.arcs, self.record.cold_size, self.record.cold_way = min(work, RECORD_MAX) + 1, self.live_arcs, self.size, way
         if way == REPAIR:
             self.record.cold_repair, self.record.probes_failed = self.record.cold, 0

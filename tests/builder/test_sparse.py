@@ -1,0 +1,28 @@
+"""A large cluster with few tasks: an event is repaired, however cheap it may seem to place all tasks again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flowsched as fs
+from flowsched.builder.batch import NetworkBatch
+from flowsched.sim import Simulation, Workload
+
+
+def test_an_event_of_a_nearly_empty_cluster_is_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    augmented: list[int] = []
+    solve = NetworkBatch.solve
+
+    def counted(batch: NetworkBatch, seconds: float) -> tuple[int, np.ndarray, dict[str, int]]:
+        found = solve(batch, seconds)
+        augmented.append(found[2]["augmentations"])
+        return found
+
+    monkeypatch.setattr(NetworkBatch, "solve", counted)
+    work = Workload.model(tasks=200, scale=1, load=0.02)
+    metrics = Simulation(fs.Scheduler(fs.Policy(preemption=None), resources=work.resources), work).run()
+    assert (
+        metrics.series["running"].mean() > 20
+    )  # which a solve from scratch places again, at the price of a reset of 100,000 arcs
+    assert sum(count > 4 for count in augmented) < len(augmented) / 10
