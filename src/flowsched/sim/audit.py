@@ -51,7 +51,7 @@ class AuditInventory:
     def register(self, tasks: Iterable[Task]) -> None:
         """Add tasks, which may be placed from now on."""
         for task in tasks:
-            self._demands[task.id] = (task, self.resources.demand(f"task {task.id!r}", task.demand).tolist())
+            self._demands[task.id] = (task, self.resources.demand_of(task).tolist())
 
     def forget(self, task: Hashable) -> None:
         """Remove a task that will not come back."""
@@ -201,9 +201,8 @@ class AuditInventory:
     def _check_devices(self, state: MachineState, task: Hashable, devices: Sequence[int], now: float) -> None:
         if self._device < 0:
             return
-        amount = self._demands[task][1][self._device]
-        count = -(-amount // MICRO)
-        if len(devices) != count or len(set(devices)) != count or any(not 0 <= d < len(state.gpus) for d in devices):
+        count = -(-self._demands[task][1][self._device] // MICRO)
+        if len(devices) != count or len({d for d in devices if 0 <= d < len(state.gpus)}) != count:
             raise AuditError(
                 f"at {now:g} s: task {task!r} needs {count} of the {len(state.gpus)} {self.resources.device} "
                 f"of machine {state.machine.id!r}, but was given {tuple(devices)!r}"

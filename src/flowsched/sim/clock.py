@@ -1,8 +1,10 @@
-"""Simulated time, by SimPy: an environment of its own, or the caller's."""
+"""Simulated time: a queue of events, alone or in an environment of SimPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import math
+from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import Any
 
 try:
@@ -14,47 +16,55 @@ __all__ = ["Clock", "simpy"]
 
 
 class Clock:
-    """Simulated time, of an environment in which other processes may run."""
+    """Simulated time, as of the last event.
+
+    In an environment, every event has a timeout there.  Timeouts come in the order of the events, so each lets the first
+    event of the queue happen.
+    """
 
     def __init__(self, env: simpy.Environment | None = None) -> None:
-        self.env = simpy.Environment() if env is None else env
-        self._due = 0
+        self._env = env
+        self._queue: list[tuple[float, int, Callable[[Any], None], Any]] = []
+        self._count = 0
+        self.now = 0.0
+        self.synchronise()
 
-    @property
-    def now(self) -> float:
-        """The present time."""
-        return float(self.env.now)
+    def synchronise(self) -> None:
+        """Set the time to that of the environment; events of other processes may have changed it."""
+        if self._env is not None:
+            self.now = float(self._env.now)
 
     @property
     def quiet(self) -> bool:
-        """True if no event that was scheduled here is left."""
-        return not self._due
+        """True if no event is left."""
+        return not self._queue
 
     def peek(self) -> float:
-        """Return the time of the next event of the environment, infinity without any."""
-        return float(self.env.peek())
+        """Return the time of the next event, also one of another process of the environment, infinity without any."""
+        if self._env is not None:
+            return float(self._env.peek())
+        return self._queue[0][0] if self._queue else math.inf
 
-    def step(self) -> None:
-        """Process the next event of the environment."""
-        self.env.step()
-
-    def timeout(self, delay: float) -> simpy.Event:
-        """Return an event for a process to wait for."""
-        return self.env.timeout(delay)
+    def step(self, last: float = math.inf) -> bool:
+        """Process the next event, also one of another process; return False if that is later, or no event is left here."""
+        if not self._queue or (self._queue[0][0] if self._env is None else self.peek()) > last:
+            return False
+        if self._env is None:
+            self._happen()
+        else:
+            self._env.step()
+            self.synchronise()
+        return True
 
     def after(self, delay: float, value: Any, callback: Callable[[Any], None]) -> None:
         """Call ``callback(value)`` when `delay` has passed, after all that was queued before for that time."""
-        self._watch(self.env.timeout(delay, value), callback)
+        self._count += 1
+        heappush(self._queue, (self.now + delay, self._count, callback, value))
+        if self._env is not None:
+            callbacks = self._env.timeout(delay).callbacks
+            assert callbacks is not None
+            callbacks.append(self._happen)
 
-    def process(self, generator: Generator[simpy.Event, Any, None]) -> None:
-        """Begin a process."""
-        self._watch(self.env.process(generator), lambda _: None)
-
-    def _watch(self, event: simpy.Event, callback: Callable[[Any], None]) -> None:
-        def happened(event: simpy.Event) -> None:
-            self._due -= 1
-            callback(event.value)
-
-        self._due += 1
-        assert event.callbacks is not None
-        event.callbacks.append(happened)
+    def _happen(self, _: simpy.Event | None = None) -> None:
+        self.now, _number, callback, value = heappop(self._queue)
+        callback(value)

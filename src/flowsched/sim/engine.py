@@ -164,11 +164,11 @@ class Simulation:
         self._recorder = Recorder(
             self.workload.resources, meter(self._world.inventory, self.workload), power is not None
         )
-        self._counts = dict.fromkeys(("placements", "preemptions", "migrations", "conflicts"), 0)
         self._round_at = math.inf
         self._last_round_at = -math.inf
         self._idle_rounds = 0
         self._deciding = self._uninformed = False
+        self._sampled = True
         self._last: tuple[Round, Commit] | None = None
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
@@ -215,6 +215,7 @@ class Simulation:
     def start(self) -> None:
         """Add the machines, and begin the arrivals; `run` and `step` call it if the caller has not."""
         if math.isnan(self._end):
+            self._clock.synchronise()
             self._end = self._clock.now
             self._world.open()
 
@@ -274,25 +275,18 @@ class Simulation:
         )
 
     def _advance(self, last: float) -> None:
-        """Process all events up to a time; after an interrupt none, because the world may be half changed."""
-        try:
-            while not self._clock.quiet and self._clock.peek() <= last and not self.stopped:
-                self._clock.step()
-                if self._world.interrupted:
-                    raise KeyboardInterrupt
-        except Exception as error:
-            if self._world.interrupted:
-                raise KeyboardInterrupt from error
-            raise
+        """Process all events up to a time."""
+        while not self.stopped and self._clock.step(last):
+            pass
 
     def metrics(self) -> Metrics:
         """Return the measurements so far, also of a run that was stopped, or interrupted at any moment.
 
         The event at which a run was interrupted may be counted in part.
         """
-        return measured(
-            self.workload, self._world, self._recorder, self._facts, self._counts, self._reason, self._end, self._wall
-        )
+        if not self._sampled:
+            self._sample()
+        return measured(self.workload, self._world, self._recorder, self._facts, self._reason, self._end, self._wall)
 
     def task_table(self) -> dict[str, list[Any]]:
         """Return `Metrics.table` so far."""
@@ -317,19 +311,22 @@ class Simulation:
 
     def _happened(self) -> None:
         self._idle_rounds = 0
-        self._sample()
-        if not self._deciding:
-            self._plan(self._next())
+        self._end = self._clock.now
+        if self._deciding:
+            self._sample()
+        elif self._on_events:
+            self._sampled = False  # the round at this time does
+            self._plan(self._end)
+        else:
+            self._sample()
+            self._plan(self._tick())
 
     def _sample(self) -> None:
-        self._end = self._clock.now
+        """Record the state since the last change."""
         inventory, count, power = self._world.inventory, self._world.count, self._world.power
         milliwatts = () if power is None else (power.idle + power.used, power.idle)
         self._recorder.sample(self._end, count[RUNNING], count[WAITING], inventory.used, inventory.capacity, milliwatts)
-
-    def _next(self) -> float:
-        """Return the time of the round for new events."""
-        return self._clock.now if self._on_events else self._tick()
+        self._sampled = True
 
     def _tick(self, skip: int = 0) -> float:
         """Return the next multiple of the interval that has had no round yet, or the one `skip` later."""
@@ -347,22 +344,27 @@ class Simulation:
     def _wait_for_instant(self, at: float) -> None:
         """Decide after all other events of the same time, which are in the queue by now."""
         if at == self._round_at:
-            self._clock.after(0.0, at, self._decide)
+            if self._clock.peek() > at:
+                self._decide(at)
+            else:
+                self._clock.after(0.0, at, self._decide)
 
     def _decide(self, at: float) -> None:
         if at != self._round_at:
             return
         self._round_at, self._last_round_at = math.inf, at
         self._deciding = True
-        events = len(self._world.pending)
+        now, events = self._clock.now, len(self._world.pending)
         begin = time.perf_counter()
         self._tell()
         told = time.perf_counter()
-        decided = self.scheduler.schedule(self._clock.now, self._time_limit)
+        decided = self.scheduler.schedule(now, self._time_limit)
         done = time.perf_counter()
-        decision = Decision(decided, self._clock.now, events, told - begin, done - told)
+        decision = Decision(decided, now, events, told - begin, done - told)
         delay = self._delay(decision)
         if delay > 0:
+            if not self._sampled:
+                self._sample()
             self._clock.after(delay, decision, self._commit)
         else:
             self._commit(decision)
@@ -382,18 +384,27 @@ class Simulation:
             self.scheduler.apply(*events)
 
     def _commit(self, decision: Decision) -> None:
-        late = self._uninformed = bool(self._world.pending)
+        world, recorder, round = self._world, self._recorder, decision.round
+        late = self._uninformed = bool(world.pending)
         begin = time.perf_counter()
-        self._tell()
-        commit = self.scheduler.commit(decision.round)
+        if late:
+            self._tell()
+        commit = self.scheduler.commit(round)
         seconds = time.perf_counter() - begin
-        done = self._world.carry_out(commit.accepted)
-        self._last = decision.round, commit
+        done = world.carry_out(commit.accepted)
+        self._last = round, commit
         self._deciding = False
-        self._record(decision, done, len(commit.conflicts), seconds)
+        stats = round.stats
+        recorder.round((
+            decision.time, decision.events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done,
+            len(commit.conflicts), decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read,
+            decision.schedule, seconds,
+        ))  # fmt: skip
+        self._end = self._clock.now
+        recorder.queue(self._end, round.waiting)
         self._sample()
         if late:
-            self._plan(self._next())
+            self._plan(self._end if self._on_events else self._tick())
         elif self._interval is not None:
             self._plan_again(idle=not decision.events and not any(done))
         if self._progress is not None:
@@ -404,16 +415,6 @@ class Simulation:
         self._idle_rounds = self._idle_rounds + 1 if idle else 0
         if self._world.count[WAITING] and not (self._idle_rounds >= _PATIENCE and self._clock.quiet):
             self._plan(self._tick(skip=2**self._idle_rounds - 1))
-
-    def _record(self, decision: Decision, done: tuple[int, int, int], conflicts: int, seconds: float) -> None:
-        for name, n in zip(self._counts, (*done, conflicts), strict=True):
-            self._counts[name] += n
-        stats = decision.round.stats
-        self._recorder.round(
-            decision.time, decision.events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, conflicts,
-            decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read, decision.schedule, seconds,
-        )  # fmt: skip
-        self._recorder.queue(self._clock.now, decision.round.waiting)
 
 
 class Schedules(Protocol):
@@ -441,7 +442,7 @@ class Progress:
     waiting: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decision:
     """A round that is not committed yet: simulated time, number of events before it, and seconds of apply and schedule."""
 
@@ -457,7 +458,6 @@ def measured(
     world: World,
     recorder: Recorder,
     facts: Mapping[str, Any],
-    counts: Mapping[str, int],
     reason_of: Callable[[Hashable], Reason | None],
     end: float,
     wall_seconds: float,
@@ -473,6 +473,7 @@ def measured(
     waits = waits[np.isfinite(waits)]
     arrivals = workload.arrivals
     table = world.task_table(end)
+    rounds = recorder.rounds()
     on_machine, in_rack, elsewhere = (math.fsum(table[f"read_{where}"]) for where in WHERE)
     first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
     return Metrics(
@@ -500,7 +501,10 @@ def measured(
         offered=workload.load(),
         counts={
             "rounds": recorder.n_rounds,
-            **counts,
+            "placements": int(rounds["placed"].sum()),
+            "preemptions": int(rounds["preempted"].sum()),
+            "migrations": int(rounds["migrated"].sum()),
+            "conflicts": int(rounds["conflicts"].sum()),
             "machine_failures": world.failures,
             "task_failures": world.task_failures,
             "lost_seconds": world.lost_seconds,
@@ -511,11 +515,11 @@ def measured(
         waits=waits,
         ends=np.array([t.ended for t in states], np.float64),
         series=recorder.series(),
-        rounds=recorder.rounds(),
+        rounds=rounds,
         wall_seconds=wall_seconds,
         unstarted=np.maximum(unstarted, 0.0),
         table=table,
-        runs=world.runs.columns(),
+        runs=world.run_table(),
         machines=world.runs.machines(),
         absences=world.runs.absences(),
         queue=recorder.queues(),

@@ -14,8 +14,10 @@ the resource with the largest requested fraction is measured the same way; then 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from array import array
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import MICRO, Machine, Resources
 from flowsched.cluster.shapes import ShapeKey, unsuited
 from flowsched.policy.fragmentation import FragmentationCost
-from flowsched.sim.audit import AuditInventory, MachineState
+from flowsched.sim.audit import AuditInventory
 from flowsched.sim.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -35,7 +37,7 @@ _KINDS = 256
 """Largest number of task kinds that machines are weighed with; of more, a sample of this size is taken at equal steps."""
 
 _State = tuple[tuple[int, ...], tuple[int, ...], bool, int]
-"""Free amounts, free amount of each GPU, True if no slot is left, and the number of the weights."""
+"""Free amounts of a machine, free amount of each GPU, True if no slot is left, and the number of the weights."""
 
 _BLOCK = 1024
 """Number of machines that are weighed at once."""
@@ -94,13 +96,18 @@ def meter(inventory: AuditInventory, workload: Workload) -> FragmentationMeter |
 
 
 class FragmentationMeter:
-    """The fragmentation of an inventory for the tasks of a workload, recomputed only where something changed."""
+    """The fragmentation of an inventory for the tasks of a workload.
+
+    `measure` writes down the machines that have changed; `lost` weighs those states that are asked for.
+    """
 
     def __init__(self, inventory: AuditInventory, workload: Workload) -> None:
         self._inventory = inventory
         self._kinds = _Kinds(inventory.resources, workload)
-        self._lost: dict[Hashable, float] = {}
-        self._known: dict[_State, float] = {}
+        self._machines: dict[Hashable, int] = {}
+        self._states: dict[_State, int] = {}
+        # Changes in their order: the number of the machine, and that of its state, -1 where it is gone.
+        self._machine, self._state = array("q"), array("q")
 
     @property
     def measures(self) -> bool:
@@ -112,30 +119,39 @@ class FragmentationMeter:
         """Name of the resource that is measured."""
         return self._inventory.resources.names[self._kinds.resource]
 
-    def measure(self) -> tuple[float, float, float]:
-        """Return the fragmented amount, the free amount, and the capacity of the resource now."""
-        changed: dict[_State, list[Hashable]] = {}
-        states = []
-        for name in self._inventory.changed():
-            state = self._inventory.state(name)
-            if state is None:
-                self._lost.pop(name, None)
-                continue
-            full = state.slots is not None and state.slots <= 0
-            key = (tuple(state.free), tuple(state.gpus), full, self._kinds.row(state.machine))
-            if (known := self._known.get(key)) is not None:
-                self._lost[name] = known
-            else:
-                if key not in changed:
-                    states.append(state)
-                changed.setdefault(key, []).append(name)
-        for (key, names), lost in zip(changed.items(), self._kinds.lost(states), strict=True):
-            self._known[key] = lost
-            for name in names:
-                self._lost[name] = lost
+    def measure(self) -> tuple[int, float, float]:
+        """Return a mark of the state for `lost`, the free amount, and the capacity of the resource."""
+        inventory = self._inventory
+        changed: dict[_State | None, list[int]] = {}
+        for name in inventory.changed():
+            key = None
+            if (state := inventory.state(name)) is not None:
+                full = state.slots is not None and state.slots <= 0
+                key = (tuple(state.free), tuple(state.gpus), full, self._kinds.row(state.machine))
+            changed.setdefault(key, []).append(self._machines.setdefault(name, len(self._machines)))
+        for key, machines in changed.items():
+            number = -1 if key is None else self._states.setdefault(key, len(self._states))
+            self._machine.extend(machines)
+            self._state.extend([number] * len(machines))
         i = self._kinds.resource
-        capacity = self._inventory.capacity[i]
-        return sum(self._lost.values()), max(capacity - self._inventory.used[i], 0) / MICRO, capacity / MICRO
+        capacity = inventory.capacity[i]
+        return len(self._state), max(capacity - inventory.used[i], 0) / MICRO, capacity / MICRO
+
+    def lost(self, marks: Sequence[int]) -> list[float]:
+        """Return the fragmented amounts at these marks, which ascend."""
+        now: dict[int, int] = {}
+        held: list[list[int]] = []
+        for start, end in pairwise((0, *marks)):
+            for machine, state in zip(self._machine[start:end], self._state[start:end], strict=True):
+                if state < 0:
+                    now.pop(machine, None)
+                else:
+                    now[machine] = state
+            held.append(list(now.values()))
+        states = list(self._states)
+        asked = sorted({state for some in held for state in some})
+        lost = dict(zip(asked, self._kinds.lost([states[i] for i in asked]), strict=True))
+        return [sum([lost[state] for state in some]) for some in held]
 
 
 class _Kinds:
@@ -182,27 +198,27 @@ class _Kinds:
             self._weights.append(np.where(suits, self.part, 0.0))
         return row
 
-    def lost(self, states: list[MachineState]) -> list[float]:
+    def lost(self, states: list[_State]) -> list[float]:
         """Return the fragmented amount on machines in these states."""
         found: list[float] = []
         for start in range(0, len(states), _BLOCK):
             found += self._block(states[start : start + _BLOCK]).tolist()
         return found
 
-    def _block(self, states: list[MachineState]) -> Floats:
-        free = np.maximum([state.free for state in states], 0)
-        fits = np.array([[state.slots is None or state.slots > 0] for state in states])
-        fits = fits & (self.asks > 0)
+    def _block(self, states: list[_State]) -> Floats:
+        frees, gpus, full, rows = zip(*states, strict=True)
+        free = np.maximum(frees, 0)
+        fits = ~np.array(full)[:, None] & (self.asks > 0)
         for i, demand in enumerate(self.demand.T):
             fits &= free[:, i, None] >= demand
         left, unused = free[:, self.resource, None], np.int64(0)
         if self.device:
-            devices = np.zeros((len(states), max(len(state.gpus) for state in states)), np.int64)
-            for row, state in zip(devices, states, strict=True):
-                row[: len(state.gpus)] = np.maximum(state.gpus, 0)
+            devices = np.zeros((len(states), max(map(len, gpus))), np.int64)
+            for row, some in zip(devices, gpus, strict=True):
+                row[: len(some)] = np.maximum(some, 0)
             left = devices.sum(axis=1)[:, None]
             enough = devices[:, :, None] >= np.maximum(self.shares, 1)
             fits &= enough.sum(axis=1)[:, self.share_of] * MICRO >= self.asks
             unused = np.where(enough, 0, devices[:, :, None]).sum(axis=1)[:, self.share_of]
-        weights = np.array([self._weights[self.row(state.machine)] for state in states])
+        weights = np.array([self._weights[row] for row in rows])
         return ((np.where(fits, unused, left) - left) * weights).sum(axis=1) / MICRO + left[:, 0] / MICRO  # type: ignore[no-any-return]

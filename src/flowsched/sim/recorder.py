@@ -33,14 +33,14 @@ class Recorder:
         # Running and waiting tasks, then used and present amounts by resource, and milliwatts: `_width` numbers for each time.
         self._states = array("q")
         self._width = 2 + 2 * len(self.resources) + len(self._power)
-        self._rounds = [array("d") for _ in ROUND_COLUMNS]
-        self._queue: list[tuple[float, Mapping[str, int], tuple[float, ...]]] = []
+        self._rounds = array("d")  # row by row
+        self._queue: list[tuple[float, Mapping[str, int], tuple[int, float, float]]] = []
         self._stride = 1
 
     @property
     def n_rounds(self) -> int:
         """Number of rounds so far."""
-        return min(map(len, self._rounds))
+        return len(self._rounds) // len(ROUND_COLUMNS)
 
     def sample(
         self,
@@ -52,23 +52,22 @@ class Recorder:
         milliwatts: Sequence[int] = (),
     ) -> None:
         """Record the state from `time` on; of several samples at one time the last counts."""
-        state = array("q", (running, waiting, *used, *capacity, *milliwatts))
+        state = (running, waiting, *used, *capacity, *milliwatts)
         if self._time and self._time[-1] == time:
-            self._states[-self._width :] = state
+            self._states[-self._width :] = array("q", state)
         else:
-            self._states += state
+            self._states.extend(state)
             self._time.append(time)
 
-    def round(self, *row: float) -> None:
+    def round(self, row: tuple[float, ...]) -> None:
         """Record a round, in the order of `ROUND_COLUMNS`."""
-        for column, value in zip(self._rounds, row, strict=True):
-            column.append(value)
+        self._rounds.extend(row)
 
     def queue(self, time: float, waiting: Mapping[Hashable, Reason]) -> None:
         """Record waiting tasks by reason code, and fragmentation, after every k-th round; k doubles so that a thousand are kept."""
         if (self.n_rounds - 1) % self._stride:
             return
-        fragmented = () if self._fragmentation is None else self._fragmentation.measure()
+        fragmented = (0, 0.0, 0.0) if self._fragmentation is None else self._fragmentation.measure()
         self._queue.append((time, _by_reason(waiting), fragmented))
         if len(self._queue) > _KEPT:
             del self._queue[1::2]
@@ -85,6 +84,7 @@ class Recorder:
         if self._fragmentation is None:
             return None
         rows = np.array([(time, *fragmented) for time, _, fragmented in self._queue], np.float64).reshape(-1, 4)
+        rows[:, 1] = self._fragmentation.lost([mark for _, _, (mark, _, _) in self._queue])
         time, lost, free, capacity = rows.T
         return Fragmentation(self._fragmentation.resource, time, lost, free, capacity, end)
 
@@ -116,11 +116,12 @@ class Recorder:
 
     def rounds(self) -> Mapping[str, NDArray[Any]]:
         """Return `Metrics.rounds`."""
-        floats, n = {"time", *WALL_CLOCK}, self.n_rounds
+        floats = {"time", *WALL_CLOCK}
+        columns = np.array(self._rounds).reshape(self.n_rounds, len(ROUND_COLUMNS)).T
         return MappingProxyType(
             {
-                name: np.array(column[:n]) if name in floats else np.array(column[:n]).astype(np.int64)
-                for name, column in zip(ROUND_COLUMNS, self._rounds, strict=True)
+                name: column.copy() if name in floats else column.astype(np.int64)
+                for name, column in zip(ROUND_COLUMNS, columns, strict=True)
             }
         )
 

@@ -26,17 +26,14 @@ class Runs:
         self._resources = tuple(resources)
         self._task, self._machine, self._how = array("q"), array("q"), bytearray()
         self._start, self._ready, self._end = array("d"), array("d"), array("d")
-        self._amounts = [array("q") for _ in resources]
         self._row: dict[Hashable, int] = {}
         self._racks: list[Hashable] = []
         self._capacity: list[Sequence[int]] = []
         self._absences: list[list[float]] = []  # machine, from, to, kind; of each machine the last one may be open
         self._away: dict[int, int] = {}  # row of a machine -> its open absence
 
-    def begin(self, task: int, machine: Hashable, demand: Sequence[int], now: float) -> int:
+    def begin(self, task: int, machine: Hashable, now: float) -> int:
         """Begin the run of a task, given by its row; return the run's number."""
-        for column, amount in zip(self._amounts, demand, strict=True):
-            column.append(amount)
         self._task.append(task)
         self._machine.append(self._row[machine])
         self._start.append(now)
@@ -75,8 +72,8 @@ class Runs:
         if (absence := self._away.pop(row, None)) is not None:
             self._absences[absence][2] = now
 
-    def columns(self) -> Mapping[str, NDArray[Any]]:
-        """Return `Metrics.runs`."""
+    def columns(self, demands: NDArray[np.int64]) -> Mapping[str, NDArray[Any]]:
+        """Return `Metrics.runs`, given the demands of the tasks."""
         n = len(self._how)  # the last run is not whole where the simulation was interrupted in it
         columns: dict[str, NDArray[Any]] = {
             "task": np.array(self._task[:n]),
@@ -86,8 +83,8 @@ class Runs:
             "end": np.array(self._end[:n]),
             "how": np.frombuffer(bytes(self._how), np.uint8),
         }
-        for name, column in zip(self._resources, self._amounts, strict=True):
-            columns[name] = np.array(column[:n]) / MICRO
+        for name, column in zip(self._resources, demands[columns["task"]].T, strict=True):
+            columns[name] = column / MICRO
         return MappingProxyType(columns)
 
     def machines(self) -> Mapping[str, Sequence[Any]]:

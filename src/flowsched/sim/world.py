@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.cluster.events import (
     Event,
+    JobSubmitted,
     MachineAdded,
     MachineDrained,
     MachineFailed,
@@ -23,11 +26,11 @@ from flowsched.cluster.events import (
     TaskFailed,
     TaskSubmitted,
 )
-from flowsched.cluster.model import GPU_MODEL, Machine, Resources
+from flowsched.cluster.model import GPU_MODEL, Machine, Resources, Task
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
 from flowsched.sim import runs
 from flowsched.sim.audit import AuditError, AuditInventory
-from flowsched.sim.clock import Clock, simpy
+from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution, Runner
 from flowsched.sim.inputs import WHERE, Inputs
 from flowsched.sim.links import NetworkModel
@@ -39,37 +42,41 @@ NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
 _STATES = ("not arrived", "waiting", "running", "completed")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TaskState:
     """State of a task.
 
-    `left` is the remaining run time; `row` numbers the tasks in order of arrival; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
-    those of the last start, `run` is its number among all runs.  `waited` counts the waits before each start, `since` is when the present one began; `lost` is
-    lost work.  `ready` is when the present run had read its input, infinite while it reads, and `reading`
-    are the seconds of earlier runs for that.
+    `row` numbers the tasks in order of arrival; `left` is the remaining run time.  `attempt` counts starts, so that a stale
+    end is recognised; `machine` and `devices` are those of the last start, `run` is its number among all runs.  `waited`
+    counts the waits before each start, `since` is when the present one began; `lost` is lost work.  `ready` is when the
+    present run had read its input, infinite while it reads, and `reading` are the seconds of earlier runs for that.
     """
 
-    id: Hashable
-    arrived: float
-    left: float
+    task: Task
+    job: JobSubmitted
     row: int
-    state: int = NOT_ARRIVED
+    arrived: float
+    duration: float
+    left: float
+    since: float
+    state: int = WAITING
     attempt: int = 0
     started: float = math.nan
     first_start: float = math.nan
     ended: float = math.nan
-    job: Hashable = None
     machine: Hashable = None
     devices: Sequence[int] | None = None
     preempted: int = 0
-    duration: float = math.nan
-    since: float = math.nan
     waited: float = 0.0
     lost: float = 0.0
-    user: Hashable = None
     run: int = -1
     ready: float = math.nan
     reading: float = 0.0
+
+    @property
+    def id(self) -> Hashable:
+        """Id of the task."""
+        return self.task.id
 
     def read_until(self, now: float) -> float:
         """Return the seconds for which the present run has read its input."""
@@ -85,7 +92,7 @@ class World:
 
     `tasks` has all that have arrived, in order of arrival, and `count` their numbers by state: `NOT_ARRIVED`,
     `WAITING`, `RUNNING`, `COMPLETED`.  `lost_seconds` of work are lost; `task_failures` tasks failed because a resource
-    was short.  `interrupted` is true if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
+    was short.
     """
 
     def __init__(
@@ -105,7 +112,6 @@ class World:
         self.power = None if power is None else PowerMeter(power, self.inventory.resources)
         self.count = [workload.n_tasks, 0, 0, 0]
         self.pending: list[Event] = []
-        self.interrupted = False
         self.failures = 0
         self.task_failures = 0
         self.lost_seconds = 0.0
@@ -125,11 +131,11 @@ class World:
             )
 
     def open(self) -> None:
-        """Add the machines, and begin the processes of events and arrivals."""
+        """Add the machines, and plan the first events and arrivals."""
         for machine in self._workload.machines:
             self._machine_event(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
-        self.clock.process(self._in_time(self._workload.machine_events, self._machine_event))
-        self.clock.process(self._in_time(self._workload.arrivals, self._arrive))
+        self._wait_for((list(reversed(self._workload.machine_events)), self._machine_event))
+        self._wait_for((list(reversed(self._workload.arrivals)), self._arrive))
 
     def carry_out(self, deltas: Sequence[Delta]) -> tuple[int, int, int]:
         """Carry deltas out in their order, and audit the machines that took tasks.
@@ -137,49 +143,54 @@ class World:
         Returns the numbers of placements, preemptions and migrations; raise AuditError if a delta is impossible.
         """
         now = self.clock.now
+        count = {Place: 0, Preempt: 0, Migrate: 0}
         filled: dict[Hashable, None] = {}
         for delta in deltas:
             task = self.tasks.get(delta.task)
             if task is None:
                 raise AuditError(f"at {now:g} s: {delta!r} concerns no task in the system")
-            if not isinstance(delta, Place):
-                self.inventory.release(task.id, now)
+            kind = type(delta)
+            count[kind] += 1
+            if kind is not Place:
+                self.inventory.release(delta.task, now)
                 self._stop(task)
-                task.preempted += isinstance(delta, Preempt)
+                task.preempted += kind is Preempt
             if not isinstance(delta, Preempt):
-                self.inventory.place(task.id, delta.machine, delta.devices, now)
+                self.inventory.place(delta.task, delta.machine, delta.devices, now)
                 task.machine, task.devices = delta.machine, delta.devices
                 self._start(task)
                 filled[delta.machine] = None
         self.inventory.check(filled, now)
-        kinds = [type(delta) for delta in deltas]
-        return kinds.count(Place), kinds.count(Preempt), kinds.count(Migrate)
+        return count[Place], count[Preempt], count[Migrate]
 
-    def _in_time(self, things: Sequence[Any], happen: Callable[[Any], None]) -> Generator[simpy.Event, Any, None]:
-        """Let events or arrivals happen at their times."""
-        try:
-            for when, those in groupby(things, key=lambda thing: thing.time):
-                yield self.clock.timeout(max(when - self.clock.now, 0.0))
-                for thing in those:
-                    happen(thing)
-        except KeyboardInterrupt:
-            self.interrupted = True
-            raise
+    def _wait_for(self, coming: tuple[list[Any], Callable[[Any], None]]) -> None:
+        """Plan the next of the events or arrivals, which are in reverse order."""
+        if coming[0]:
+            self.clock.after(max(coming[0][-1].time - self.clock.now, 0.0), coming, self._come)
+
+    def _come(self, coming: tuple[list[Any], Callable[[Any], None]]) -> None:
+        """Let those of one time happen."""
+        things, happen = coming
+        when = things[-1].time
+        while things and things[-1].time == when:
+            happen(things.pop())
+        self._wait_for(coming)
 
     def _arrive(self, arrival: Arrival) -> None:
         now, job = self.clock.now, arrival.job
         self.inventory.register(job.tasks)
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            state = TaskState(
-                task.id, now, duration, len(self.tasks), job=job.id, duration=duration, since=now, user=job.user
-            )
-            self.tasks[task.id] = state
-            self._set_state(state, WAITING)
+            self.tasks[task.id] = TaskState(task, job, len(self.tasks), now, duration, duration, now)
+        self.count[NOT_ARRIVED] -= len(job.tasks)
+        self.count[WAITING] += len(job.tasks)
         if job.id in self._jobs:
             self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
         else:
             self._jobs.add(job.id)
-            self._tell(replace(job, time=now, closed=job.closed or (bool(job.tasks) and job.id not in self._open)))
+            closed = job.closed or (bool(job.tasks) and job.id not in self._open)
+            self._tell(
+                JobSubmitted(job.id, job.tasks, job.user, job.priority, job.gang, job.deadline, closed, time=now)
+            )
 
     def _machine_event(self, event: Event) -> None:
         if isinstance(event, MachineAdded):
@@ -234,12 +245,12 @@ class World:
         task.attempt += 1
         task.started = now
         task.waited += now - task.since
-        if math.isnan(task.first_start):
+        if task.attempt == 1:
             task.first_start = now
-        task.run = self.runs.begin(task.row, task.machine, self.inventory.demand(task.id), now)
+        task.run = self.runs.begin(task.row, task.machine, now)
         if self.power is not None:
             self.power.begin(task.id, task.machine, self.inventory.demand(task.id))
-        data = self.inventory.task(task.id).data
+        data = task.task.data
         assert isinstance(data, tuple), "a task keeps pairs"
         if data and self.inputs.begin(task.id, data, task.machine):
             task.ready = math.inf
@@ -250,9 +261,10 @@ class World:
         """Start the work of a task that has all its input."""
         task.ready = self.clock.now
         self.runs.ready(task.run, task.ready)
-        pace = self._pace(task) if task.id in self._workload.run_times else 1.0
+        id = task.task.id
+        pace = self._pace(task) if id in self._workload.run_times else 1.0
         if self._runner is not None:
-            self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left, pace)
+            self._runner.start(id, task.machine, self.inventory.demand(id), task.left, pace)
         elif math.isfinite(task.left):
             self.clock.after(task.left / pace, (task, task.attempt), self._end)
 
@@ -325,14 +337,20 @@ class World:
         if self.count[WAITING]:
             self._happened()
 
+    def run_table(self) -> Mapping[str, NDArray[Any]]:
+        """Return `Metrics.runs`."""
+        demand_of, resources = self.inventory.resources.demand_of, self.inventory.resources.names
+        demands = np.array([demand_of(state.task) for state in self.tasks.values()], np.int64)
+        return self.runs.columns(demands.reshape(len(demands), len(resources)))
+
     def task_table(self, end: float) -> dict[str, list[Any]]:
         """Return a row per task that has arrived, by columns; waiting tasks are counted as waiting until `end`."""
         states = list(self.tasks.values())
         read = [self.inputs.read(task.id, end) for task in states]
         return {
-            "task": [task.id for task in states],
-            "job": [task.job for task in states],
-            "user": [task.user for task in states],
+            "task": [task.task.id for task in states],
+            "job": [task.job.id for task in states],
+            "user": [task.job.user for task in states],
             "arrival": [task.arrived for task in states],
             "starts": [task.attempt for task in states],
             "first_start": [task.first_start for task in states],
