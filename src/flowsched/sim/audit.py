@@ -61,10 +61,6 @@ class AuditInventory:
         """Return the machine that a task runs on, None if it does not run."""
         return self._where.get(task)
 
-    def task(self, task: Hashable) -> Task:
-        """Return a task in the system."""
-        return self._demands[task][0]
-
     def demand(self, task: Hashable) -> list[int]:
         """Return the demand of a task."""
         return self._demands[task][1]

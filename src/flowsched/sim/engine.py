@@ -286,7 +286,70 @@ class Simulation:
         """
         if not self._sampled:
             self._sample()
-        return measured(self.workload, self._world, self._recorder, self._facts, self._reason, self._end, self._wall)
+        world, recorder, end = self._world, self._recorder, self._end
+        states = list(world.tasks.values())
+        count = world.counted()
+        waiting = [t.id for t in states if t.state == WAITING]
+        reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
+        infeasible = sum(reason.code in _NEVER_STARTS for reason in reasons.values())
+        waits = np.array([t.first_start - t.arrived for t in states], np.float64)
+        unstarted = end - np.array([t.arrived for t, w in zip(states, waits, strict=True) if math.isnan(w)], np.float64)
+        waits = waits[np.isfinite(waits)]
+        arrivals = self.workload.arrivals
+        table = world.task_table(end)
+        rounds = recorder.rounds()
+        on_machine, in_rack, elsewhere = (math.fsum(table[f"read_{where}"]) for where in WHERE)
+        first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
+        return Metrics(
+            facts={
+                "workload": self.workload.name,
+                **self.workload.facts,
+                "machines": len(self.workload.machines),
+                "tasks": self.workload.n_tasks,
+                "units": dict(self.workload.units),
+                **self._facts,
+                "end": end,
+                "nothing_left": world.clock.quiet,
+            },
+            tasks={
+                "completed": count[COMPLETED],
+                "running": count[RUNNING],
+                "waiting": len(waiting) - infeasible,
+                "never_fits": infeasible,
+                "not_arrived": count[NOT_ARRIVED],
+            },
+            placed=len(waits),
+            waiting=reason_counts([reasons[task].code.value if task in reasons else UNDECIDED for task in waiting]),
+            reasons=reasons,
+            usage=recorder.usage(first, last, end),
+            offered=self.workload.load(),
+            counts={
+                "rounds": recorder.n_rounds,
+                "placements": int(rounds["placed"].sum()),
+                "preemptions": int(rounds["preempted"].sum()),
+                "migrations": int(rounds["migrated"].sum()),
+                "conflicts": int(rounds["conflicts"].sum()),
+                "machine_failures": world.failures,
+                "task_failures": world.task_failures,
+                "lost_seconds": world.lost_seconds,
+                "data_read": on_machine + in_rack + elsewhere,
+                "data_on_machine": on_machine,
+                "data_in_rack": in_rack,
+            },
+            waits=waits,
+            ends=np.array([t.ended for t in states], np.float64),
+            series=recorder.series(),
+            rounds=rounds,
+            wall_seconds=self._wall,
+            unstarted=np.maximum(unstarted, 0.0),
+            table=table,
+            runs=world.run_table(),
+            machines=world.runs.machines(),
+            absences=world.runs.absences(),
+            queue=recorder.queues(),
+            fragmentation=recorder.fragmentation(end),
+            energy=None if world.power is None else recorder.energy(end, world.power.lost),
+        )
 
     def task_table(self) -> dict[str, list[Any]]:
         """Return `Metrics.table` so far."""
@@ -360,8 +423,12 @@ class Simulation:
         told = time.perf_counter()
         decided = self.scheduler.schedule(now, self._time_limit)
         done = time.perf_counter()
-        decision = Decision(decided, now, events, told - begin, done - told)
-        delay = self._delay(decision)
+        decision = decided, now, events, told - begin, done - told
+        delay = self._charge
+        if callable(delay):
+            delay = delay(decided.stats)
+        elif delay is True:
+            delay = done - begin
         if delay > 0:
             if not self._sampled:
                 self._sample()
@@ -369,22 +436,16 @@ class Simulation:
         else:
             self._commit(decision)
 
-    def _delay(self, decision: Decision) -> float:
-        """Return the simulated seconds until the decision takes effect."""
-        if callable(self._charge):
-            return self._charge(decision.round.stats)
-        if isinstance(self._charge, bool):
-            return decision.apply + decision.schedule if self._charge else 0.0
-        return self._charge
-
     def _tell(self) -> None:
         """Apply the pending events to the scheduler."""
         if self._world.pending:
             events, self._world.pending = self._world.pending, []
             self.scheduler.apply(*events)
 
-    def _commit(self, decision: Decision) -> None:
-        world, recorder, round = self._world, self._recorder, decision.round
+    def _commit(self, decision: tuple[Round, float, int, float, float]) -> None:
+        """Put a decision into effect: a round, its time, the events before it, and the seconds of apply and schedule."""
+        round, decided_at, events, applied, scheduled = decision
+        world, recorder, stats = self._world, self._recorder, round.stats
         late = self._uninformed = bool(world.pending)
         begin = time.perf_counter()
         if late:
@@ -394,11 +455,9 @@ class Simulation:
         done = world.carry_out(commit.accepted)
         self._last = round, commit
         self._deciding = False
-        stats = round.stats
         recorder.round((
-            decision.time, decision.events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done,
-            len(commit.conflicts), decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read,
-            decision.schedule, seconds,
+            decided_at, events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, len(commit.conflicts),
+            applied, stats.seconds_update, stats.seconds_solve, stats.seconds_read, scheduled, seconds,
         ))  # fmt: skip
         self._end = self._clock.now
         recorder.queue(self._end, round.waiting)
@@ -406,7 +465,7 @@ class Simulation:
         if late:
             self._plan(self._end if self._on_events else self._tick())
         elif self._interval is not None:
-            self._plan_again(idle=not decision.events and not any(done))
+            self._plan_again(idle=not events and not any(done))
         if self._progress is not None:
             self._progress(self._state())
 
@@ -440,89 +499,3 @@ class Progress:
     completed: int
     running: int
     waiting: int
-
-
-@dataclass(slots=True)
-class Decision:
-    """A round that is not committed yet: simulated time, number of events before it, and seconds of apply and schedule."""
-
-    round: Round
-    time: float
-    events: int
-    apply: float
-    schedule: float
-
-
-def measured(
-    workload: Workload,
-    world: World,
-    recorder: Recorder,
-    facts: Mapping[str, Any],
-    reason_of: Callable[[Hashable], Reason | None],
-    end: float,
-    wall_seconds: float,
-) -> Metrics:
-    """Return the measurements of a run until `end`; `reason_of` gives the last reported reason of a waiting task, if any."""
-    states = list(world.tasks.values())
-    count = world.counted()
-    waiting = [t.id for t in states if t.state == WAITING]
-    reasons = {task: reason for task in waiting if (reason := reason_of(task)) is not None}
-    infeasible = sum(reason.code in _NEVER_STARTS for reason in reasons.values())
-    waits = np.array([t.first_start - t.arrived for t in states], np.float64)
-    unstarted = end - np.array([t.arrived for t, w in zip(states, waits, strict=True) if math.isnan(w)], np.float64)
-    waits = waits[np.isfinite(waits)]
-    arrivals = workload.arrivals
-    table = world.task_table(end)
-    rounds = recorder.rounds()
-    on_machine, in_rack, elsewhere = (math.fsum(table[f"read_{where}"]) for where in WHERE)
-    first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
-    return Metrics(
-        facts={
-            "workload": workload.name,
-            **workload.facts,
-            "machines": len(workload.machines),
-            "tasks": workload.n_tasks,
-            "units": dict(workload.units),
-            **facts,
-            "end": end,
-            "nothing_left": world.clock.quiet,
-        },
-        tasks={
-            "completed": count[COMPLETED],
-            "running": count[RUNNING],
-            "waiting": len(waiting) - infeasible,
-            "never_fits": infeasible,
-            "not_arrived": count[NOT_ARRIVED],
-        },
-        placed=len(waits),
-        waiting=reason_counts([reasons[task].code.value if task in reasons else UNDECIDED for task in waiting]),
-        reasons=reasons,
-        usage=recorder.usage(first, last, end),
-        offered=workload.load(),
-        counts={
-            "rounds": recorder.n_rounds,
-            "placements": int(rounds["placed"].sum()),
-            "preemptions": int(rounds["preempted"].sum()),
-            "migrations": int(rounds["migrated"].sum()),
-            "conflicts": int(rounds["conflicts"].sum()),
-            "machine_failures": world.failures,
-            "task_failures": world.task_failures,
-            "lost_seconds": world.lost_seconds,
-            "data_read": on_machine + in_rack + elsewhere,
-            "data_on_machine": on_machine,
-            "data_in_rack": in_rack,
-        },
-        waits=waits,
-        ends=np.array([t.ended for t in states], np.float64),
-        series=recorder.series(),
-        rounds=rounds,
-        wall_seconds=wall_seconds,
-        unstarted=np.maximum(unstarted, 0.0),
-        table=table,
-        runs=world.run_table(),
-        machines=world.runs.machines(),
-        absences=world.runs.absences(),
-        queue=recorder.queues(),
-        fragmentation=recorder.fragmentation(end),
-        energy=None if world.power is None else recorder.energy(end, world.power.lost),
-    )

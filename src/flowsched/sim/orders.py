@@ -61,11 +61,6 @@ class Shares:
         self._count()
         return self._job.get(group.job.job.id, self._nothing)
 
-    def user(self, group: Group) -> Floats:
-        """Return the fractions that the user of the group's job has."""
-        self._count()
-        return self._user.get(group.job.job.user, self._nothing)
-
     def of_user(self, user: Hashable) -> Floats:
         """Return the fractions that a user has."""
         self._count()
@@ -112,27 +107,24 @@ def sjf(group: Group, shares: Shares) -> Key:
     return (group.waiting[0].duration, group.job.serial)
 
 
-class _Fair(OfOwners):
-    """Order by the fraction of memory (or the last resource) of the user, then of the job, as in YARN's default."""
+@dataclass(frozen=True)
+class _BySize(OfOwners):
+    """Order by the size of the user's part of the cluster, then of the job's."""
+
+    size: Callable[[Floats, Shares], float]
 
     def of_owner(self, owner: Hashable, shares: Shares) -> Key:
-        return (float(shares.of_user(owner)[_main(shares)]),)
+        return (float(self.size(shares.of_user(owner), shares)),)
 
     def within(self, group: Group, shares: Shares) -> Key:
-        return float(shares.job(group)[_main(shares)]), group.job.serial
+        return float(self.size(shares.job(group), shares)), group.job.serial
 
 
-class _Drf(OfOwners):
-    """Order by the dominant share of the user, then of the job (DRF)."""
+fair = _BySize(lambda part, shares: part[_main(shares)])
+"""Order by the fraction of memory (or the last resource) of the user, then of the job, as in YARN's default."""
 
-    def of_owner(self, owner: Hashable, shares: Shares) -> Key:
-        return (float(shares.of_user(owner).max()),)
-
-    def within(self, group: Group, shares: Shares) -> Key:
-        return float(shares.job(group).max()), group.job.serial
-
-
-fair, drf = _Fair(), _Drf()
+drf = _BySize(lambda part, shares: part.max())
+"""Order by the dominant share of the user, then of the job (DRF)."""
 
 
 @dataclass(frozen=True)

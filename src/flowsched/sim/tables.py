@@ -13,7 +13,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,13 @@ class Row:
     def text(self, column: str) -> str:
         """Return a cell; "" also for a column that the table does not have."""
         return self._cells.get(column, "")
+
+    def name(self, column: str, what: str, known: Container[str]) -> str:
+        """Return the name of a new thing, a `what`."""
+        name = self.text(column)
+        if name in known:
+            raise self.error(column, f"{what} {quoted(name)} occurs twice")
+        return name
 
     def has(self, column: str) -> bool:
         """Return True if the table has this column."""

@@ -52,6 +52,7 @@ class TaskState:
     present run had read its input, infinite while it reads, and `reading` are the seconds of earlier runs for that.
     """
 
+    id: Hashable
     task: Task
     job: JobSubmitted
     row: int
@@ -72,11 +73,6 @@ class TaskState:
     run: int = -1
     ready: float = math.nan
     reading: float = 0.0
-
-    @property
-    def id(self) -> Hashable:
-        """Id of the task."""
-        return self.task.id
 
     def read_until(self, now: float) -> float:
         """Return the seconds for which the present run has read its input."""
@@ -180,7 +176,7 @@ class World:
         now, job = self.clock.now, arrival.job
         self.inventory.register(job.tasks)
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            self.tasks[task.id] = TaskState(task, job, len(self.tasks), now, duration, duration, now)
+            self.tasks[task.id] = TaskState(task.id, task, job, len(self.tasks), now, duration, duration, now)
         self.count[NOT_ARRIVED] -= len(job.tasks)
         self.count[WAITING] += len(job.tasks)
         if job.id in self._jobs:
@@ -261,10 +257,9 @@ class World:
         """Start the work of a task that has all its input."""
         task.ready = self.clock.now
         self.runs.ready(task.run, task.ready)
-        id = task.task.id
-        pace = self._pace(task) if id in self._workload.run_times else 1.0
+        pace = self._pace(task) if task.id in self._workload.run_times else 1.0
         if self._runner is not None:
-            self._runner.start(id, task.machine, self.inventory.demand(id), task.left, pace)
+            self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left, pace)
         elif math.isfinite(task.left):
             self.clock.after(task.left / pace, (task, task.attempt), self._end)
 
@@ -348,7 +343,7 @@ class World:
         states = list(self.tasks.values())
         read = [self.inputs.read(task.id, end) for task in states]
         return {
-            "task": [task.task.id for task in states],
+            "task": [task.id for task in states],
             "job": [task.job.id for task in states],
             "user": [task.job.user for task in states],
             "arrival": [task.arrived for task in states],

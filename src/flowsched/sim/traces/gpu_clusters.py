@@ -73,9 +73,7 @@ def _philly(source: TraceSource, options: TraceOptions) -> Trace:
     count: Counter[str] = Counter()
     seen: set[str] = set()
     for row, submitted, tries in jobs:
-        name = row.text("jobid")
-        if name in seen:
-            raise row.error("jobid", f"job {quoted(name)} occurs twice")
+        name = row.name("jobid", "job", seen)
         seen.add(name)
         ran = [(a.start, last if a.end is None else a.end, a.gpus) for a in tries if a.start is not None and a.gpus]
         if not ran:
@@ -139,12 +137,10 @@ def _philly_machines(path: Path, limit: int) -> Iterator[Machine]:
     headed = not head(path).split(",")[1:2] or not head(path).split(",")[1].strip().isdecimal()
     seen: set[str] = set()
     for row in positional_rows(path, ("machineId", "GPUs", "GPU memory"), 2, limit, headed=headed):
-        if row.text("machineId") in seen:
-            raise row.error("machineId", f"machine {quoted(row.text('machineId'))} occurs twice")
-        seen.add(row.text("machineId"))
-        memory = row.text("GPU memory")
+        name, memory = row.name("machineId", "machine", seen), row.text("GPU memory")
+        seen.add(name)
         labels = {"gpu_memory": memory} if memory else {}
-        yield Machine(row.text("machineId"), {"gpu": row.integer("GPUs", most=MOST_DEVICES)}, labels=labels)
+        yield Machine(name, {"gpu": row.integer("GPUs", most=MOST_DEVICES)}, labels=labels)
 
 
 PHILLY = TraceFormat("philly", "a Philly trace", _philly_recognises, _philly)
@@ -223,9 +219,7 @@ def _pai_table(directory: Path, name: str, columns: Sequence[str], limit: int) -
 def _pai_machines(directory: Path, limit: int) -> list[Machine]:
     machines: dict[str, Machine] = {}
     for row in _pai_table(directory, "pai_machine_spec.csv", _PAI_MACHINES, limit):
-        name, model = row.text("machine"), row.text("gpu_type")
-        if name in machines:
-            raise row.error("machine", f"machine {quoted(name)} occurs twice")
+        name, model = row.name("machine", "machine", machines), row.text("gpu_type")
         gpus = row.integer("cap_gpu", default=0, most=MOST_DEVICES)
         capacity = {"cpu": row.number("cap_cpu", 0.0), "mem": row.number("cap_mem", 0.0) * 1024, "gpu": gpus}
         machines[name] = Machine(name, capacity, labels={GPU_MODEL: model} if gpus and model else {})

@@ -59,9 +59,7 @@ def read_nodes(path: Path, limit: int = LIMIT) -> list[Machine]:
     """Read a list of nodes."""
     machines: dict[str, Machine] = {}
     for row in named_rows(path, NODE_COLUMNS, limit):
-        name = row.text("sn")
-        if name in machines:
-            raise row.error("sn", f"machine {quoted(name)} occurs twice")
+        name = row.name("sn", "machine", machines)
         gpus = row.integer("gpu", most=MOST_DEVICES)
         machines[name] = Machine(
             name,
@@ -78,10 +76,7 @@ def _read_pods(machines: list[Machine], pods: Path, options: TraceOptions) -> Tr
     seen: set[str] = set()
     unscheduled, backwards, timed = 0, 0, True
     for row in named_rows(pods, _POD_COLUMNS, options.limit):
-        name = row.text("name")
-        if name in seen:
-            raise row.error("name", f"pod {quoted(name)} occurs twice")
-        seen.add(name)
+        seen.add(row.name("name", "pod", seen))
         timed = row.has("creation_time")
         pod = _pod(row, options.qos_priority, len(arrivals))
         if pod is None:
