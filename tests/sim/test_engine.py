@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from flowsched.cluster.events import (
 from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
+from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 from flowsched.sim import UNDECIDED, Arrival, Metrics, Progress, Simulation, Workload, load_trace
 
@@ -75,7 +77,7 @@ def test_a_history_told_by_hand() -> None:
     assert metrics.offered["cpu"].peak == pytest.approx(3 / 2)
     assert metrics.rounds["time"].tolist() == [0, 1, 10, 15]
     assert metrics.counts == {
-        "rounds": 4, "placements": 2, "preemptions": 0, "migrations": 0, "conflicts": 0, "machine_failures": 0,
+        "rounds": 4, "rounds_skipped": 0, "placements": 2, "preemptions": 0, "migrations": 0, "conflicts": 0, "machine_failures": 0,
         "task_failures": 0, "lost_seconds": 0, "data_read": 0, "data_on_machine": 0, "data_in_rack": 0,
     }  # fmt: skip
 
@@ -85,6 +87,43 @@ def test_what_happens_at_one_instant_is_one_round() -> None:
     metrics = run(world(arrivals, machines=(4, 4)))
     assert metrics.rounds["time"].tolist() == [0, 5, 7.5, 8.5]
     assert metrics.rounds["events"].tolist() == [2, 4, 6, 2]
+
+
+class Forgetful(Scheduler):
+    """It does not say until when its rounds hold."""
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        round = super().schedule(now, time_limit)
+        object.__setattr__(round, "again_at", -math.inf)
+        return round
+
+
+@pytest.mark.parametrize("policy", Policy.names())
+@pytest.mark.parametrize("on_events", [False, True])
+def test_a_round_is_skipped_only_if_it_would_decide_the_same(policy: str, on_events: bool) -> None:
+    random = Random(policy)
+    arrivals = [
+        task(f"t{i}", random.uniform(0, 300), random.uniform(20, 90), random.randint(1, 3), random.randint(0, 2))
+        for i in range(30)
+    ]
+    events = [MachineFailed("m0", time=120.0), MachineAdded("m0", {"cpu": 3}, time=200.0)]
+    work = world(arrivals, (3, 4), events)
+    results = []
+    for kind in (Scheduler, Forgetful):
+        metrics = Simulation(kind(Policy.named(policy), work.resources), work, interval=0.5, on_events=on_events).run()
+        found = same(metrics)
+        counts = found["counts"].pop("rounds"), found["counts"].pop("rounds_skipped")
+        del found["rounds"], found["network"]
+        results.append((counts, found, repr(metrics.table), repr(metrics.queue), metrics.reasons))
+    (made, skipped), (every, none) = results[0][0], results[1][0]
+    assert made + skipped == every and skipped > 20 and none == 0
+    assert results[0][1:] == results[1][1:]
+
+
+def test_no_round_is_skipped_where_decisions_take_time() -> None:
+    arrivals = [task("a", 0, 100), task("b", 0, 100, cpu=2)]
+    counts = [run(world(arrivals), interval=1.0, charge_solver=charge).counts for charge in (0.0, 0.25)]
+    assert [bool(found["rounds_skipped"]) for found in counts] == [True, False]
 
 
 def test_a_task_of_no_duration_completes() -> None:

@@ -57,7 +57,8 @@ class Simulation:
         back (`MachineAdded`) without a capacity has its former one.
     interval : float or None
         Seconds; rounds are at its multiples, if there were events since the last one, and while tasks wait (then every
-        round in a row without events and changes doubles the pause to the next).
+        round in a row without events and changes doubles the pause to the next).  One without events before the last
+        one's `Round.again_at` is skipped if decisions take no time: it would decide the same.
     on_events : bool
         A round at every event.
     charge_solver : bool, float or callable
@@ -166,6 +167,7 @@ class Simulation:
         )
         self._round_at = math.inf
         self._last_round_at = -math.inf
+        self._same_until = -math.inf
         self._idle_rounds = 0
         self._deciding = self._uninformed = False
         self._sampled = True
@@ -325,6 +327,7 @@ class Simulation:
             offered=self.workload.load(),
             counts={
                 "rounds": recorder.n_rounds,
+                "rounds_skipped": recorder.skipped,
                 "placements": int(rounds["placed"].sum()),
                 "preemptions": int(rounds["preempted"].sum()),
                 "migrations": int(rounds["migrated"].sum()),
@@ -416,6 +419,12 @@ class Simulation:
         if at != self._round_at:
             return
         self._round_at, self._last_round_at = math.inf, at
+        if at < self._same_until and not self._world.pending:
+            assert self._last is not None, "a round has said until when"
+            self._recorder.skipped += 1
+            self._settle(self._last[0])
+            self._plan_again(idle=True)
+            return
         self._deciding = True
         now, events = self._clock.now, len(self._world.pending)
         begin = time.perf_counter()
@@ -459,15 +468,20 @@ class Simulation:
             decided_at, events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, len(commit.conflicts),
             applied, stats.seconds_update, stats.seconds_solve, stats.seconds_read, scheduled, seconds,
         ))  # fmt: skip
-        self._end = self._clock.now
-        recorder.queue(self._end, round.waiting)
-        self._sample()
+        self._same_until = -math.inf if late or commit.conflicts or self._charge else round.again_at
+        self._settle(round)
         if late:
             self._plan(self._end if self._on_events else self._tick())
         elif self._interval is not None:
             self._plan_again(idle=not events and not any(done))
         if self._progress is not None:
             self._progress(self._state())
+
+    def _settle(self, round: Round) -> None:
+        """Record the state after a round, or after one that was skipped since this one is still true."""
+        self._end = self._clock.now
+        self._recorder.queue(self._end, round.waiting)
+        self._sample()
 
     def _plan_again(self, idle: bool) -> None:
         """Plan another round at the interval while tasks wait."""

@@ -113,7 +113,8 @@ class Metrics:
     offered : mapping of str to Load
         Load that the workload requested, by resource.
     counts : mapping
-        ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
+        ``rounds``, ``rounds_skipped`` (the scheduler was not asked, since the last round still held; see `Round.again_at`),
+        ``placements``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
         ``machine_failures``, ``task_failures`` (a resource was short, with an `Execution`), ``lost_seconds`` (work that was
         lost to preemptions, migrations and failures), ``data_read`` (input that tasks have read, `Task.data`, again at every
         start), ``data_on_machine`` and ``data_in_rack`` (the parts of it from the task's machine, and from others in its

@@ -23,7 +23,7 @@ _KEPT = 1000
 
 
 class Recorder:
-    """Samples of the state, and rows of rounds, as they come."""
+    """Samples of the state, and rows of rounds, as they come; `skipped` counts the rounds without a row."""
 
     def __init__(self, resources: Sequence[str], fragmentation: FragmentationMeter | None, power: bool) -> None:
         self.resources = tuple(resources)
@@ -36,6 +36,7 @@ class Recorder:
         self._rounds = array("d")  # row by row
         self._queue: list[tuple[float, Mapping[str, int], tuple[int, float, float]]] = []
         self._stride = 1
+        self.skipped = 0
 
     @property
     def n_rounds(self) -> int:
@@ -65,7 +66,7 @@ class Recorder:
 
     def queue(self, time: float, waiting: Mapping[Hashable, Reason]) -> None:
         """Record waiting tasks by reason code, and fragmentation, after every k-th round; k doubles so that a thousand are kept."""
-        if (self.n_rounds - 1) % self._stride:
+        if (self.n_rounds + self.skipped - 1) % self._stride:
             return
         fragmented = (0, 0.0, 0.0) if self._fragmentation is None else self._fragmentation.measure()
         self._queue.append((time, _by_reason(waiting), fragmented))

@@ -317,7 +317,7 @@ def _network(metrics: Metrics) -> Table:
     slow = metrics.slowdown()
     changes = Percentiles.of(rounds["changes"].astype(float))
     rows = (
-        ("rounds", f"{counts['rounds']:,.0f}"),
+        ("rounds", f"{counts['rounds']:,.0f}" + (f", {n:,} skipped" if (n := counts["rounds_skipped"]) else "")),
         (
             "network at its largest",
             f"{int(rounds['nodes'].max(initial=0)):,} nodes, {int(rounds['arcs'].max(initial=0)):,} arcs",
