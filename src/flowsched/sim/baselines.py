@@ -51,41 +51,29 @@ class Room:
     """Number of further tasks of each waiting class that each machine can take, and its load, as tasks start.
 
     `rows` are the machines' rows in the inventory, in the order of the columns.  `fits` has shape (classes, machines);
-    `load` is the requested fraction of each machine, as a mean over its resources.
+    `line` and `column` are the places there of a class and of a machine's row.  `load` is the requested fraction of each
+    machine, as a mean over its resources.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.rows: Ints = np.array(list(cluster.by_row), np.int64)
         self._classes: Ints = np.array([cls.index for cls in cluster.waiting], np.int64)
-        self._line = {cls: i for i, cls in enumerate(cluster.waiting)}  # also of those of which all tasks start
-        self._column = {row: i for i, row in enumerate(self.rows.tolist())}
+        self.line = {cls: i for i, cls in enumerate(cluster.waiting)}  # also of those of which all tasks start
+        self.column = {row: i for i, row in enumerate(self.rows.tolist())}
         self.fits = self._fits(self.rows)
         self.load = self._load(self.rows)
 
     def of(self, cls: TaskClass) -> Ints:
         """Return the number of further tasks of a class that each machine can take, shape (machines,)."""
-        line: Ints = self.fits[self._line[cls]]
+        line: Ints = self.fits[self.line[cls]]
         return line
-
-    @property
-    def classes(self) -> list[TaskClass]:
-        """The classes of tasks that waited when the round began."""
-        return list(self._line)
-
-    def line(self, cls: TaskClass) -> int:
-        """Return the line of a class in `fits`."""
-        return self._line[cls]
-
-    def column(self, row: int) -> int:
-        """Return the column of a machine's row."""
-        return self._column[row]
 
     def refresh(self, row: int) -> None:
         """Look at a machine again."""
         one = np.array([row])
-        self.fits[:, self._column[row]] = self._fits(one)[:, 0]
-        self.load[self._column[row]] = self._load(one)[0]
+        self.fits[:, self.column[row]] = self._fits(one)[:, 0]
+        self.load[self.column[row]] = self._load(one)[0]
 
     def _fits(self, rows: Ints) -> Ints:
         inventory = self.cluster.inventory
@@ -194,7 +182,7 @@ class Greedy:
     def _place(self, plan: Plan, room: Room) -> None:
         """Start tasks of the group with the least key until none that waits has room."""
         shares = Shares(self.cluster)
-        full = {cls for cls, some in zip(room.classes, np.any(room.fits, axis=1), strict=True) if not some}
+        full = {cls for cls, some in zip(room.line, np.any(room.fits, axis=1), strict=True) if not some}
         groups = [
             group
             for cls, members in self.cluster.waiting.items()
@@ -202,7 +190,7 @@ class Greedy:
             for group in members
             if group.waiting
         ]
-        kinds = len(room.classes)
+        kinds = len(room.line)
         turns = Turns(self.order, groups, shares)
         short: set[int] = set()
 
@@ -464,7 +452,7 @@ class Tetris(Greedy):
                     score[line] = -1.0
                 continue
             for task in tasks:
-                at = np.array([room.column(task.row)])
+                at = np.array([room.column[task.row]])
                 free = self._parts(room, [], at)[1]
                 score[:, at] = np.where(room.fits[:, at] > 0, demand @ free.T, -1.0)
 

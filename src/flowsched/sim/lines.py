@@ -100,7 +100,7 @@ class Queue(Greedy):
 
     def _easy(self, line: list[_Unit], plan: Plan, room: Room) -> None:
         """Reserve for the first unit, and start others that do not delay it."""
-        now, classes = plan.transaction.now, room.classes
+        now, classes = plan.transaction.now, list(room.line)
         shadow, at = None, 0
         while shadow is None and at < len(line):  # a unit without an estimated start delays no other
             if not self._start(line[at].tasks, plan, room):
@@ -110,7 +110,7 @@ class Queue(Greedy):
         if shadow is None:
             return
         sizes = np.array([len(unit.tasks) for unit in line])
-        of = np.array([room.line(unit.cls) for unit in line], np.int64)
+        of = np.array([room.line[unit.cls] for unit in line], np.int64)
         in_time = now + np.array([unit.duration for unit in line]) <= shadow.until
         left = np.ones(len(line), bool)
         while True:
@@ -125,7 +125,7 @@ class Queue(Greedy):
             most = None if in_time[at] else _fits(unit.cls, shadow.beside)
             if self._start(unit.tasks, plan, room, most) and not in_time[at]:
                 for task in unit.tasks:
-                    shadow.beside[room.column(task.row)] -= task.group.cls.demand
+                    shadow.beside[room.column[task.row]] -= task.group.cls.demand
 
     def _hold(self, line: list[_Unit], plan: Plan, room: Room) -> None:
         """Hold the first unit until its time, and start others in the meantime."""
@@ -147,7 +147,7 @@ class Queue(Greedy):
         """Start each unit, or reserve the earliest time from which it fits for its run time, in the order of the line."""
         held = _Profile(self.cluster, room, plan.transaction.now)
         sizes = np.array([len(unit.tasks) for unit in line])
-        of = np.array([room.line(unit.cls) for unit in line])
+        of = np.array([room.line[unit.cls] for unit in line])
         for at, unit in enumerate(line[:_DEPTH]):
             # If none of the rest finds room now, the further reservations have no effect.
             if not (sizes[at:] <= room.fits.sum(axis=1)[of[at:]]).any():
