@@ -12,6 +12,7 @@ closed.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -43,6 +44,10 @@ class Claimants(Columns):
     unscheduled : UnscheduledArcs
     index : dict of JobRecord to int
         Index of each job in arrays by job.
+    members : list of list of JobRecord
+        Jobs of each claimant, in order of arrival; this and the next are as of the last call of `ids`.
+    jobs : ndarray of int64
+        Indices of all jobs, in order of arrival.
     """
 
     _to_sink: Ints = column("jobs", fill=-1)
@@ -51,8 +56,8 @@ class Claimants(Columns):
     _to_user: Ints = column("jobs", fill=-1)
     """Bundle from the job to its user, -1 before users claim."""
     _to_user_view: memoryview = view("_to_user")
-    _user: Ints = column("jobs", fill=-1)
-    """Index of the job's user, -1 exactly where there is no bundle to it."""
+    of: Ints = column("jobs", fill=-1)
+    """Number of the job's claimant, as of the last call of `ids`."""
     _user_to_sink: Ints = column("users", fill=-1)
     """Bundle from the user to the sink."""
 
@@ -69,18 +74,14 @@ class Claimants(Columns):
         """Number of jobs by user in `_users`; never 0."""
         self._user_indices = IdPool()
         self._users_claim = False
-        self._ordered: list[JobRecord] | None = None
-        """Jobs in order of arrival; None after one came or went."""
+        self._apart: dict[JobRecord, None] = {}
+        """Jobs without a way over a user."""
         self._ids: tuple[Hashable, ...] | None = None
         """Claimants; None if the attributes below are out of date."""
         self._at: Ints = np.zeros(0, np.int64)
         """Index of each claimant among users or jobs."""
-        self._number: Ints = np.zeros(0, np.int64)
-        """Inverse of `_at`: ``_number[_at[i]] == i``, -1 elsewhere."""
-        self._jobs: Ints = np.zeros(0, np.int64)
-        """Indices of all jobs in order of arrival."""
-        self._families: list[tuple[Ints, tuple[Hashable, ...]]] | None = None
-        """Result of `families`, None before its first call."""
+        self.members: list[list[JobRecord]] = []
+        self.jobs: Ints = np.zeros(0, np.int64)
 
     @property
     def room(self) -> int:
@@ -95,18 +96,20 @@ class Claimants(Columns):
             if index >= len(self._to_sink):
                 self.grow(jobs=index + 1)
             self._to_sink_view[index] = bundle
-        self._ordered = self._ids = None
+            self._apart[job] = None
+        self._ids = None
 
     def forget(self, job: JobRecord) -> list[int]:
         """Forget a job; return the nodes that go with it, for removal."""
         index = self.index.pop(job)
-        self._ordered = self._ids = None
+        self._ids = None
         self._indices.give(index)
         self.unscheduled.forget(self._to_sink_view[index])
         if self._to_user_view[index] < 0:
+            del self._apart[job]
             return []
         self.unscheduled.forget(int(self._to_user[index]))
-        self._to_user[index] = self._user[index] = -1
+        self._to_user[index] = -1
         user = job.job.user
         self._jobs_of[user] -= 1
         if self._jobs_of[user]:
@@ -133,9 +136,9 @@ class Claimants(Columns):
 
     def lead_over_users(self) -> None:
         """Add a way over its user's node for every job, if users claim."""
-        jobs = [job for job, index in self.index.items() if self._to_user[index] < 0] if self._users_claim else []
-        if not jobs:
+        if not (self._users_claim and self._apart):
             return
+        jobs, self._apart = list(self._apart), {}
         new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
         nodes = self.batch.new_nodes(len(new))
         bundles = self.unscheduled.add(nodes, [self.sink] * len(new))
@@ -152,8 +155,7 @@ class Claimants(Columns):
         heads = [self._users[job.job.user][1] for job in jobs]
         to_users = np.array(self.unscheduled.add(tails, heads), np.int64)
         self._to_user[index] = to_users
-        for job, i in zip(jobs, index.tolist(), strict=True):
-            self._user[i] = self._users[job.job.user][0]
+        for job in jobs:
             self._jobs_of[job.job.user] += 1
         self.unscheduled.close(to_sink)
         self.unscheduled.free(to_users)
@@ -163,23 +165,21 @@ class Claimants(Columns):
     def ids(self) -> tuple[Hashable, ...]:
         """Return the claimants in order of arrival; the methods below use the order of the last call."""
         if self._ids is None:
-            jobs = self._in_order()
-            if self._users_claim:
-                self._ids = tuple(dict.fromkeys(job.job.user for job in jobs))
-                self._at = np.array([self._users[user][0] for user in self._ids], np.int64)
-            else:
-                self._ids = tuple(job.job.id for job in jobs)
-                self._at = np.array([self.index[job] for job in jobs], np.int64)
-            self._number = np.full(int(self._at.max(initial=-1)) + 1, -1, np.int64)
-            self._number[self._at] = np.arange(len(self._at))
-            self._jobs = np.array([self.index[job] for job in jobs], np.int64)
-            self._families = None
+            members: dict[Hashable, list[JobRecord]] = {}
+            jobs = sorted(self.index, key=attrgetter("serial"))
+            for job in jobs:
+                members.setdefault(job.job.user if self._users_claim else job.job.id, []).append(job)
+            self._ids, self.members = tuple(members), list(members.values())
+            self.jobs = np.array([self.index[job] for job in jobs], np.int64)
+            for number, some in enumerate(self.members):
+                self.of[[self.index[job] for job in some]] = number
+            at = [self._users[user][0] for user in members] if self._users_claim else self.jobs
+            self._at = np.array(at, np.int64)
         return self._ids
 
     def number(self, job: JobRecord) -> int:
         """Return the number of a job's claimant."""
-        index = self.index[job]
-        return int(self._number[self._user[index] if self._users_claim else index])
+        return int(self.of[self.index[job]])
 
     def bundles(self) -> Ints:
         """Return the bundle of each claimant to the sink."""
@@ -189,45 +189,11 @@ class Claimants(Columns):
         """Return the bundles from jobs (by index) to their users."""
         return self._to_user[jobs]
 
-    def jobs(self) -> Ints:
-        """Return the indices of all jobs."""
-        return self._jobs
-
     def total(self, of_jobs: NDArray[_N]) -> NDArray[_N]:
         """Sum numbers of jobs by claimant."""
-        if not self._users_claim:
-            return of_jobs[self._at]
-        total = np.zeros((self._user_indices.count, *of_jobs.shape[1:]), of_jobs.dtype)
-        np.add.at(total, self._user[self._jobs], of_jobs[self._jobs])
-        return total[self._at]
-
-    def of_jobs(self, jobs: Ints, of_claimants: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return for each job (by index) the value of its claimant."""
-        by_index = np.zeros(self._user_indices.count if self._users_claim else self.room, np.bool_)
-        by_index[self._at] = of_claimants
-        return by_index[self._user[jobs] if self._users_claim else jobs]
-
-    def members(self) -> dict[int, list[JobRecord]]:
-        """Return the jobs of each claimant by its number, in order of arrival."""
-        members: dict[int, list[JobRecord]] = {}
-        for job in self._in_order():
-            members.setdefault(self.number(job), []).append(job)
-        return members
-
-    def families(self) -> list[tuple[Ints, tuple[Hashable, ...]]]:
-        """Return indices and ids of the jobs of each claimant."""
-        if self._families is None:
-            members = self.members()
-            self._families = [
-                (np.array([self.index[job] for job in members[i]], np.int64), tuple(job.job.id for job in members[i]))
-                for i in range(len(self._at))
-            ]
-        return self._families
-
-    def _in_order(self) -> list[JobRecord]:
-        if self._ordered is None:
-            self._ordered = sorted(self.index, key=lambda job: job.serial)
-        return self._ordered
+        total = np.zeros((len(self._at), *of_jobs.shape[1:]), of_jobs.dtype)
+        np.add.at(total, self.of[self.jobs], of_jobs[self.jobs])
+        return total
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs kept by this part, with their ends."""

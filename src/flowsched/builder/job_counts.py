@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder import _shares
+from flowsched.builder.claimants import Claimants
 from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group, JobRecord, TaskClass
@@ -26,7 +28,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class JobCounts(Columns):
+class JobCounts(Columns, typed=_shares.JobCountsColumns):
     """Counts of tasks by index of the job, as of the last `recount` of each.
 
     Parameters
@@ -37,6 +39,8 @@ class JobCounts(Columns):
     ----------
     waived : dict of Group to int
         Largest number of waiting tasks of the group that claim, whatever their class.
+    feasible : dict of TaskClass to bool
+        Classes that some machine can run, as of the last `look`.
     """
 
     tasks: Ints = column("jobs")
@@ -54,7 +58,13 @@ class JobCounts(Columns):
         super().__init__(resources=len(cluster.resources.names))
         self.cluster = cluster
         self.waived: dict[Group, int] = {}
-        self._hope: dict[TaskClass, bool] = {}
+        self.feasible: dict[TaskClass, bool] = {}
+        self._machines: tuple[Any, ...] | None = None
+        """State of the machines at the last `look` without restriction, None after one with it."""
+        self._capacity: Floats = np.zeros(0)
+        """Result of `capacity`."""
+        self._capacity_of: tuple[Any, ...] | None = None
+        """State of the machines at that time."""
 
     def running(self, jobs: Ints) -> Ints:
         """Return the running tasks of jobs."""
@@ -68,71 +78,42 @@ class JobCounts(Columns):
         roomy : collection of int, optional
             Classes, by index, that may be feasible at all.
         """
-        inventory = self.cluster.inventory
+        inventory, classes = self.cluster.inventory, self.cluster.by_class
+        machines = (*self._state(), inventory.rule is None) if roomy is None else None
+        same = machines is not None and machines == self._machines and len(classes) == len(self.feasible)
+        if same and all(map(self.feasible.__contains__, classes.values())):
+            return []
+        self._machines = machines
         # A fit rule may admit tasks that ask for more than the capacity.
         hope = inventory.somewhere() if inventory.rule is None else np.ones(len(inventory.demand), np.bool_)
         if roomy is not None:
             among = np.zeros(len(hope), np.bool_)
             among[list(roomy)] = True
             hope = hope & among
-        before = self._hope
-        self._hope = {cls: bool(hope[index]) for index, cls in self.cluster.by_class.items()}
-        return [cls for cls, has in self._hope.items() if before.get(cls, has) != has]
+        before = self.feasible
+        self.feasible = {cls: bool(hope[index]) for index, cls in classes.items()}
+        return [cls for cls, has in self.feasible.items() if before.get(cls, has) != has]
 
-    def recount(self, jobs: Iterable[tuple[JobRecord, int]]) -> None:
-        """Bring the counts of jobs (with their indices) up to date."""
-        at, tasks, waiting, infeasible, classes = [], [], [], [], []
-        for job, index in jobs:
-            for group in job.each_group():
-                at.append(index)
-                tasks.append(group.tasks)
-                waiting.append(len(group.waiting))
-                claiming = (self.waived.get(group, UNLIMITED) or 0) if self._hope.get(group.cls, True) else 0
-                infeasible.append(max(len(group.waiting) - claiming, 0))
-                classes.append(group.cls.index)
-        where, count, without = np.array(at, np.int64), np.array(tasks, np.int64), np.array(infeasible, np.int64)
-        self.tasks[where] = self.waiting[where] = self.infeasible[where] = 0
-        self.demand[where] = self.held[where] = 0.0
-        idle = np.array(waiting, np.int64)
-        np.add.at(self.tasks, where, count)
-        np.add.at(self.waiting, where, idle)
-        np.add.at(self.infeasible, where, without)
-        of_one = self.cluster.inventory.demand[np.array(classes, np.int64)].astype(np.float64)
-        np.add.at(self.demand, where, (count - without)[:, None] * of_one)
-        np.add.at(self.held, where, (count - idle)[:, None] * of_one)
+    def recount(self, jobs: Iterable[JobRecord], index: dict[JobRecord, int]) -> bool:
+        """Bring the counts of jobs up to date, except for those without an index; return True if there were any."""
+        return _shares.recount(self, jobs, index)
 
-    def claims(
-        self,
-        ids: tuple[Hashable, ...],
-        weight: Sequence[float],
-        total: Callable[[NDArray[Any]], NDArray[Any]],
-        aside: Collection[Hashable],
-    ) -> Claims:
-        """Return the claims of claimants.
+    def claims(self, claimants: Claimants, weight: Sequence[float], aside: Collection[Hashable]) -> Claims:
+        """Return the claims of claimants, without units.
 
         Parameters
         ----------
-        ids : tuple of hashable
+        claimants : Claimants
         weight : sequence of float
-        total : function
-            Sums numbers of jobs by claimant.
         aside : collection of hashable
             Claimants that claim no more than their running tasks.
         """
-        tasks, running = total(self.tasks - self.infeasible), total(self.tasks - self.waiting)
-        demand, held = total(self.demand), total(self.held)
-        capacity, slots = self.capacity()
-        if slots < UNLIMITED:
-            demand, held = np.column_stack([demand, tasks]), np.column_stack([held, running])
-            capacity = np.append(capacity, float(slots))
-        mean = demand / np.maximum(tasks, 1)[:, None]
-        wait = (tasks - running)[:, None]
-        further = np.where(wait > 0, np.maximum(demand - held, 0.0) / np.maximum(wait, 1), mean)
+        ids, capacity = claimants.ids(), self.capacity()
+        tasks, running, mean, held, further = _shares.claims(self, claimants.jobs, claimants.of, len(ids), capacity)
         out = np.array([claimant in aside for claimant in ids], np.bool_) if aside else None
         if out is not None:
             tasks = np.where(out, running, tasks)
-        claims = Claims(ids, tasks, running, 0, np.array(weight), mean, capacity, held, further, aside=out)
-        return replace(claims, units=claims.together())
+        return Claims(ids, tasks, running, 0, np.array(weight), mean, capacity.copy(), held, further, aside=out)
 
     def narrowed(self, claims: Claims, share: Ints, total: Callable[[NDArray[Any]], NDArray[Any]]) -> Claims:
         """Return the same claims, with the tasks that these shares of the jobs let start as the next ones."""
@@ -147,12 +128,22 @@ class JobCounts(Columns):
         further[at, : amounts.shape[1]] = amounts[at] / count[at, None]
         return replace(claims, further=further)
 
-    def capacity(self) -> tuple[Floats, int]:
-        """Return the capacity and the slots of all usable machines."""
+    def capacity(self) -> Floats:
+        """Return the capacity of all usable machines, and then their slots if these are limited; not to be altered."""
+        machines = self._state()
+        if machines != self._capacity_of:
+            inventory = self.cluster.inventory
+            usable = inventory.usable[: inventory.rows]
+            capacity = usable.astype(np.float64) @ inventory.capacity[: inventory.rows].astype(np.float64)
+            slots = int(np.minimum(inventory.slots[: inventory.rows][usable], UNLIMITED).sum())
+            self._capacity = np.append(capacity, float(slots)) if slots < UNLIMITED else capacity
+            self._capacity_of = machines
+        return self._capacity
+
+    def _state(self) -> tuple[int, bytes]:
+        """Return a mark of the state of the machines, their tasks apart; it differs after each change."""
         inventory = self.cluster.inventory
-        usable = inventory.usable[: inventory.rows]
-        capacity = usable.astype(np.float64) @ inventory.capacity[: inventory.rows].astype(np.float64)
-        return capacity, min(int(np.minimum(inventory.slots[: inventory.rows][usable], UNLIMITED).sum()), UNLIMITED)
+        return inventory.arranged, inventory.usable[: inventory.rows].tobytes()
 
 
 def jobs_with(classes: Iterable[TaskClass], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder import _shares
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.claimants import Claimants
 from flowsched.builder.job_counts import JobCounts, jobs_with
@@ -114,6 +115,8 @@ class Shares(Columns):
         """Largest number of tasks that the bounds let run."""
         self._allowed: Ints = np.zeros(0, np.int64)
         """As `_most`, and at least the number that ran at the last update."""
+        self._sums: tuple[Ints, Ints] | None = None
+        """Result of `_totals`, None if it is out of date."""
         self._filled: Ints = np.zeros(0, np.int64)
         """Tasks that each claimant may run in room left by others, 0 for none; empty until the end of a round."""
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
@@ -195,11 +198,11 @@ class Shares(Columns):
     def _holds(self, running: Ints, state: RoundShares, roomy: Collection[int]) -> bool:
         """Return True if a bound keeps a task of some classes (by index) waiting."""
         assert self._claims is not None
-        jobs = self._claimants.jobs()
+        jobs = self._claimants.jobs
         full = self._at_bounds(jobs, running) & (self._counts.waiting[jobs] > 0)
         if state.aside:
             claiming = np.array([claimant not in state.aside for claimant in self._claims.ids], np.bool_)
-            full &= self._claimants.of_jobs(jobs, claiming)
+            full &= claiming[self._claimants.of[jobs]]
         if not full.any():
             return False
         held = np.zeros(self._claimants.room, np.bool_)
@@ -290,15 +293,14 @@ class Shares(Columns):
             over = self._counts.running(index) - self._allowed_within[index]
             found += [([job], more) for job, more in zip(jobs, over.tolist(), strict=True) if more > 0]
         over = self._running() - self._allowed
-        if (over > 0).any():
-            members = self._claimants.members()
-            found += [(members[i], int(over[i])) for i in np.flatnonzero(over > 0).tolist()]
+        if len(over) and over.max() > 0:
+            found += [(self._claimants.members[i], int(over[i])) for i in np.flatnonzero(over > 0).tolist()]
         return found
 
     def imbalance(
         self, changed: Iterable[JobRecord]
     ) -> tuple[list[tuple[list[JobRecord], int]], dict[JobRecord, int], dict[int, int]]:
-        """Return claimants below their share with waiting tasks, and claimants above theirs.
+        """Return claimants below their share with waiting tasks, and claimants above theirs; nothing without either.
 
         Parameters
         ----------
@@ -318,40 +320,25 @@ class Shares(Columns):
         if fairness is None or self._claims is None:
             return [], {}, {}
         self._recount(changed)
-        tasks, waiting = (self._claimants.total(counts) for counts in (self._counts.tasks, self._counts.waiting))
+        tasks, waiting = self._totals()
         lack = np.minimum(self._share - (tasks - waiting), waiting)
-        members = self._claimants.members()
+        if not (len(lack) and lack.min() < 0 < lack.max()):
+            return [], {}, {}
+        members = self._claimants.members
         order = np.argsort(-lack / np.maximum(self._share, 1), kind="stable").tolist()
         short = [(members[i], int(lack[i])) for i in order if lack[i] > 0]
         surplus = {i: int(-lack[i]) for i in order if lack[i] < 0}
         owner = {job: i for i in surplus for job in members[i]}
         return short, owner, surplus
 
-    def bounded(self, better: Callable[[JobRecord], bool]) -> list[tuple[list[JobRecord], list[JobRecord]]]:
-        """Return users at their bounds, as lists of jobs: those selected that their own bounds let start more, and all.
-
-        Parameters
-        ----------
-        better : callable
-            Selects jobs.
-        """
+    def bounded(self) -> list[tuple[list[JobRecord], list[JobRecord]]]:
+        """Return users at their bounds, as lists of jobs: those that their own bounds let start better tasks than some running ones, and all."""
         fairness = self.fairness
         if fairness is None or self._claims is None or fairness.mode == "ladder" or fairness.over == "job":
             return []
-        jobs = self._claimants.jobs()
-        full = self._running() >= self._most
-        some = self._claimants.of_jobs(jobs, full) & (self._counts.waiting[jobs] > 0)
-        if fairness.within is not None:
-            some &= self._counts.running(jobs) < self._most_within[jobs]
-        open_ = set(jobs[some].tolist())
-        members: dict[int, list[JobRecord]] = {}
-        for job, index in self._claimants.index.items():
-            if index in open_ and better(job):
-                members.setdefault(self._claimants.number(job), []).append(job)
-        if not members:
-            return []
-        all_of = self._claimants.members()
-        return [(members[i], all_of[i]) for i in sorted(members)]
+        within = None if fairness.within is None else self._most_within
+        claimants, full = self._claimants, self._running() >= self._most
+        return _shares.rivals(claimants.members, claimants.index, self._counts, full, within)
 
     def report(self, touched: Iterable[JobRecord]) -> tuple[Fairness, Claims, Ints, Ints] | None:
         """Return fairness, claims, entitled and running tasks by claimant; None without fairness.
@@ -366,7 +353,7 @@ class Shares(Columns):
             return None
         self._recount(dict.fromkeys(touched))
         running = self._running()
-        jobs = self._claimants.jobs()
+        jobs = self._claimants.jobs
         self._full = np.zeros(self._claimants.room, np.bool_)
         self._full[jobs] = self._at_bounds(jobs, running)
         share = self._share
@@ -427,18 +414,26 @@ class Shares(Columns):
 
     def _running(self) -> Ints:
         """Return the running tasks of each claimant, as of the last count."""
-        return self._claimants.total(self._counts.tasks - self._counts.waiting)
+        tasks, waiting = self._totals()
+        return tasks - waiting
+
+    def _totals(self) -> tuple[Ints, Ints]:
+        """Return the tasks of each claimant, and the waiting ones among them, as of the last count."""
+        if self._sums is None:
+            self._sums = _shares.totals(self._counts, self._claimants.jobs, self._claimants.of, len(self._claimants.members))
+        return self._sums
 
     def _at_bounds(self, jobs: Ints, running: Ints) -> NDArray[np.bool_]:
         """Return True for jobs (by index) whose bounds let no task start, at these running tasks of claimants."""
-        full = self._claimants.of_jobs(jobs, running >= self._most)
+        full = (running >= self._most)[self._claimants.of[jobs]]
         if self.fairness is not None and self.fairness.within is not None:
             full |= self._counts.running(jobs) >= self._most_within[jobs]
         return full
 
     def _recount(self, jobs: Iterable[JobRecord]) -> None:
         """Bring the counts of jobs up to date."""
-        self._counts.recount((job, self._claimants.index[job]) for job in jobs if job in self._claimants.index)
+        if self._counts.recount(jobs, self._claimants.index):
+            self._sums = None
 
     # -- entitlements -------------------------------------------------------------------------------------------
 
@@ -481,9 +476,11 @@ class Shares(Columns):
     def _claims_now(self, fairness: Fairness, state: RoundShares) -> Claims:
         """Return the claims as of the last count."""
         ids = self._claimants.ids()
-        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
+        self._sums = None
+        claims = self._counts.claims(self._claimants, self._weights(fairness, ids), state.aside)
         state.first = first = state.first or claims
-        return replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(first))
+        units, moved = claims.together(), claims.since(first)
+        return replace(claims, units=units, now=state.now, reclaim=fairness.reclaim, moved=moved)
 
     def _weights(self, fairness: Fairness, ids: Sequence[Hashable]) -> list[float]:
         known = self.cluster.users if fairness.over == "user" else {}
@@ -493,7 +490,8 @@ class Shares(Columns):
     def _share_within(self, fairness: Fairness, share: Ints) -> None:
         """Work out the entitlement of each job within its user's share."""
         assert fairness.within is not None
-        for (jobs, ids), units in zip(self._claimants.families(), share.tolist(), strict=True):
+        for members, units in zip(self._claimants.members, share.tolist(), strict=True):
+            jobs, ids = np.array([self._claimants.index[job] for job in members]), tuple(job.job.id for job in members)
             tasks = self._counts.tasks[jobs] - self._counts.infeasible[jobs]
             weight = (
                 np.array([fairness.weights.get(job, 1.0) for job in ids]) if fairness.weights else np.ones(len(ids))
@@ -504,7 +502,7 @@ class Shares(Columns):
 
     def _bound(self, fairness: Fairness, policy: Policy) -> None:
         assert self._claims is not None
-        tasks, waiting = (self._claimants.total(counts) for counts in (self._counts.tasks, self._counts.waiting))
+        tasks, waiting = self._totals()
         at, unscheduled = self._claimants.bundles(), self._claimants.unscheduled
         least, most = fairness.minima(self._claims.ids), fairness.maxima(self._claims.ids)
         if fairness.mode == "ladder":
@@ -520,14 +518,14 @@ class Shares(Columns):
                 slack = np.maximum(1, (self._share * fairness.slack).astype(np.int64))
                 least = np.maximum(self._share - slack, guaranteed)
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
-            self._rungs = np.column_stack([guaranteed, least])
-            if not guaranteed.any() and (least == most).all():
-                self._rungs = np.zeros((len(least), 0), np.int64)  # all have the same rung
+            alike = least is most or bool((least == most).all())
+            alike = alike and not guaranteed.any()  # all have the same rung
+            self._rungs = np.zeros((len(least), 0), np.int64) if alike else np.column_stack([guaranteed, least])
             self._most = most = np.maximum(most, self._filled) if len(self._filled) else most
             unscheduled.bound_running(at, tasks, waiting, guaranteed, least, most, policy.fair_step)
         self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
-            jobs = self._claimants.jobs()
+            jobs = self._claimants.jobs
             part = self._most_within[jobs] = self._within[jobs]
             tasks, waiting = self._counts.tasks[jobs], self._counts.waiting[jobs]
             unscheduled.bound_running(

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder import _shares
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.model import UNLIMITED
@@ -30,7 +31,7 @@ __all__ = ["UnscheduledArcs"]
 Ints = NDArray[np.int64]
 
 
-class UnscheduledArcs(Columns):
+class UnscheduledArcs(Columns, typed=_shares.UnscheduledArcsColumns):
     """Bundles of arcs by which waiting tasks leave nodes.
 
     Parameters
@@ -112,10 +113,22 @@ class UnscheduledArcs(Columns):
         price : int
             Cost of one task.
         """
-        lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
-        firm, held = (np.minimum(bound, tasks - lower) for bound in (guaranteed, least))
-        self._bound(at, lower, tasks - lower - held, np.where(firm > 0, 2 * price, price))
-        if firm.any() or self._rung.shape[1]:
+        opened, priced, lowered, (roomy, room), missing = _shares.bound(
+            self, at, tasks, waiting, guaranteed, least, most, price, INF
+        )
+        if opened[0]:
+            self.batch.set_capacities(*opened)
+        if priced[0]:
+            self.batch.set_costs(*priced)
+        if lowered[0]:
+            self.batch.set_lower_bounds(*(np.array(numbers, np.int64) for numbers in lowered))
+        if missing:
+            self.slack[missing] = self.batch.add_arcs(self.tail[missing], self.head[missing], 0, 0)
+        if roomy:
+            self.batch.set_capacities([self._slack_view[bundle] for bundle in roomy], room)
+        if guaranteed.any() or self._rung.shape[1]:
+            upto = tasks - self._lower[at]
+            firm, held = np.minimum(guaranteed, upto), np.minimum(least, upto)
             width = np.zeros((len(at), RUNGS - 1), np.int64)
             width[:, -1] = np.where(firm > 0, held - firm, 0)
             self._ladder(at, width, price)

@@ -45,7 +45,7 @@ def exchange(check: AdmissionCheck) -> bool:
     if quotas is not None:
         quotas.look()
     if policy.fairness is not None:
-        for starters, members in check.builder.shares.bounded(lambda job: job.job.priority < worst):
+        for starters, members in check.builder.shares.bounded():
             moved |= _replace(check, _groups(starters, gangs=True), members, by_quota=False)
     if quotas is not None:
         for better, members in list(quotas.contested()):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.sharing import _fill
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-_GRAIN = 1e-12
 
 _HALVINGS = 64
 """Number of bisection steps after which the two ends of the level are adjacent doubles."""
@@ -105,54 +105,4 @@ def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *
     resource without capacity, and `room`, shape (D,), the available part of each.  A claimant that lacks a resource is
     skipped, or ends the distribution unless `go_on`; one without demand gets all its tasks.
     """
-    pace, part = pace.copy(), part.copy()
-    asks = part.max(axis=1, initial=0.0)
-    share = np.where(asks > 0, 0, tasks)
-    nowhere = np.isinf(asks)  # no machine has the resources: no task of these claimants runs
-    open_ = (asks > 0) & ~nowhere
-    part[nowhere] = pace[nowhere] = 0.0
-    while (open_ & (share < tasks)).any():
-        share = _level(share, open_, tasks, stand, pace, part, room)
-        hungry = np.flatnonzero(open_ & (share < tasks))
-        level = (stand[hungry] + share[hungry, None] * pace[hungry]).max(axis=1)
-        hungry = hungry[np.argsort(np.rint(level / _GRAIN), kind="stable")]
-        left = room - share @ part
-        upto = np.cumsum(part[hungry], axis=0)
-        fit = np.append((upto <= left).all(axis=1), False)
-        first = int(np.argmin(fit))  # the first that does not fit
-        share[hungry[:first]] += 1
-        left -= upto[first - 1] if first else 0.0
-        open_ &= (part <= left).all(axis=1) & go_on
-    return share
-
-
-def _level(
-    share: Ints, open_: NDArray[np.bool_], tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats
-) -> Ints:
-    """Return all tasks that begin below a level at which they fit, while below the next tried level they do not.
-
-    No claimant has more than one task between the two.  Levels are whole numbers of `_GRAIN`, so that shares that differ
-    only by rounding have the same level.
-    """
-    moves = open_[:, None] & (pace > 0)
-    rate, begin = np.divide(_GRAIN, pace, out=np.zeros_like(pace), where=moves), stand / _GRAIN
-    most = np.where(moves, tasks[:, None], 0)
-
-    def at(level: int) -> Ints:
-        ahead = level - 0.5 - begin
-        begun = np.where(moves, np.ceil(np.clip(ahead * rate, 0, most)), np.where(ahead > 0, tasks[:, None], 0))
-        more = np.minimum(begun.min(axis=1).astype(np.int64), tasks)
-        return np.where(open_, np.maximum(share, more), share)
-
-    low, high = int(begin[open_].max(axis=1).min()), int((stand + tasks[:, None] * pace)[open_].max() / _GRAIN) + 2
-    below, above = share, at(high)
-    if (above @ part <= room).all():
-        return above
-    while high - low > 1 and int((above - below).max()) > 1:
-        middle = (low + high) // 2
-        found = at(middle)
-        if (found @ part <= room).all():
-            low, below = middle, found
-        else:
-            high, above = middle, found
-    return below
+    return _fill.fill(np.asarray(tasks, np.int64), stand, pace, part, room, go_on=go_on)
