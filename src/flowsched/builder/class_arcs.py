@@ -186,7 +186,7 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
     # -- making room --------------------------------------------------------------------------------------------
 
     def worth_asking(self, classes: Sequence[int], policy: Policy, refused: Refused) -> dict[int, Ints]:
-        """Return machines without room now where other tasks may make some, by class; classes without any are left out."""
+        """Return usable machines without room now that have not refused, by class; classes without any are left out."""
         inventory = self.cluster.inventory
         window = policy.preemption is not None and policy.preemption.window > 0  # time alone may then make room
         alike: dict[tuple[int, int], list[int]] = {}
@@ -207,8 +207,7 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
                 seats = _arcs.seats(inventory, index, newer, policy.preemption is not None, refused)
                 now = np.minimum(inventory.room(index, newer)[0], seats)
                 capacity[:, later] = now
-            hope = (capacity == 0) & inventory.can_ever(index, rows) & (inventory.worse_running(index, rows) > 0)
-            for class_id, some in zip(members, hope, strict=True):
+            for class_id, some in zip(members, capacity == 0, strict=True):
                 mine = rows[some]
                 if class_id in refused:
                     mine = mine[~np.isin(mine, list(refused[class_id]))]

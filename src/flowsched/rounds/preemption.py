@@ -13,6 +13,7 @@ from flowsched.builder.scope import RoundScope
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskClass, TaskRecord, Transaction
+from flowsched.rounds import _victims
 
 __all__ = ["candidates", "least_victims", "victims", "worst_first"]
 
@@ -124,7 +125,7 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
 
 
 def candidates(
-    cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, wait: Ints, among: Ints | None = None
+    cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, wait: Ints, among: set[int] | None = None
 ) -> tuple[Ints, Ints, Ints]:
     """Estimate the machines where evicting worse tasks may make room for one task of the class, and the costs.
 
@@ -137,7 +138,7 @@ def candidates(
         Machines to examine.
     wait : ndarray of int64, shape (classes,)
         Cost of waiting for a victim, by class.
-    among : ndarray of int64, optional
+    among : set of int, optional
         Running tasks, by index, that may have to stop; all by default.
 
     Returns
@@ -146,33 +147,15 @@ def candidates(
         `paid` is the part of the cost that the flow charges itself, if a task must leave its running arc for lack of a
         slot.
     """
-    inventory = cluster.inventory
-    asked = np.zeros(inventory.rows, np.bool_)
-    one = np.array([cls.index])
-    asked[rows] = inventory.usable[rows] & inventory.can_ever(one, rows)[0] & ~inventory.held_against(one, rows)[0]
-    task = np.flatnonzero(inventory.tasks.row >= 0) if among is None else among
-    task = task[asked[inventory.tasks.row[task]] & (inventory.priority[inventory.tasks.class_id[task]] > cls.priority)]
-    if not len(task):
-        return task, task, task
-    kind = inventory.tasks.class_id[task]
-    order = np.lexsort((-inventory.tasks.turn[task], -inventory.priority[kind], inventory.tasks.row[task]))
-    kind, row, since = kind[order], inventory.tasks.row[task][order], inventory.tasks.since[task][order]
-    waiting = scope.policy.waiting
-    buckets = waiting.buckets_of(scope.now - since)
-    scope.wake = min(scope.wake, waiting.first_due(since, buckets))
-    costs = wait[kind] + scope.policy.stays(buckets)
-    first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
-    segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
-    freed, price = np.cumsum(inventory.demand[kind], axis=0), np.cumsum(costs)
-    freed -= freed[segment] - inventory.demand[kind[segment]]
-    price -= price[segment] - costs[segment]
-    enough = (freed + inventory.free[row] >= cls.demand).all(axis=1)
-    enough &= np.arange(1, len(row) + 1) - segment > inventory.running[row] - inventory.slots[row]
-    hits = np.flatnonzero(enough)
-    found, at = np.unique(row[hits], return_index=True)
-    at = hits[at]
-    full = inventory.running[found] >= inventory.slots[found]
-    return found, price[at], np.where(full, costs[segment[at]], 0)
+    if cluster.inventory.shunned.in_use:
+        rows = rows[cluster.inventory.can_ever(np.array([cls.index]), rows)[0]]
+    waiting, stays = scope.policy.waiting, scope.policy.stays(np.arange(scope.policy.waiting.buckets))
+    *found, due = _victims.candidates(
+        cluster.inventory, cluster.by_row, cls.index, rows, wait, stays, waiting.ends, scope.now, among
+    )
+    scope.wake = min(scope.wake, due)
+    at, cost, paid = (np.array(numbers, np.int64) for numbers in found)
+    return at, cost, paid
 
 
 @contextmanager

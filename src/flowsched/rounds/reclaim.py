@@ -100,14 +100,13 @@ def _cheapest(check: AdmissionCheck, group: Group, own: Sequence[TaskRecord]) ->
 
     They make room there, and, if its quota is full, free enough of it, wherever they run.
     """
-    cls, policy, inventory = group.cls, check.builder.policy, check.cluster.inventory
+    cls, policy = group.cls, check.builder.policy
     worse = worst_first(task for task in own if task.group.cls.priority > cls.priority and not check.scope.spares(task))
     first = _with_quota(check, group, [], worse)
     if not worse or first is None:
         return None
-    index = np.array(sorted(task.index for task in worse), np.int64)
-    wait = check.builder.groups.wait_costs(policy)
-    rows, cost, _ = candidates(check.cluster, check.scope, cls, np.unique(inventory.tasks.row[index]), wait, index)
+    wait, there = check.builder.groups.wait_costs(policy), np.array(sorted({task.row for task in worse}), np.int64)
+    rows, cost, _ = candidates(check.cluster, check.scope, cls, there, wait, {task.index for task in worse})
     order = rows[np.argsort(cost, kind="stable")].tolist()
     if first:  # it may run anywhere
         with_first = [row for row in dict.fromkeys(task.row for task in first) if row in order]

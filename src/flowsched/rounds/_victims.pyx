@@ -1,0 +1,103 @@
+"""Machines where others may make room for a task, compiled; see `flowsched.rounds.preemption.candidates`."""
+
+from cpython cimport array
+from libc.math cimport INFINITY, nextafter
+from libc.stdint cimport int64_t
+
+from flowsched.cluster._room cimport InventoryColumns, SuitabilityColumns, World, check, int64s, kept, numbers, open_world
+from flowsched.cluster.records cimport PLACE, Link, MachineRecord, TaskRecord
+
+import numpy as np
+
+
+def candidates(inventory, dict by_row not None, int64_t c, const int64_t[::1] rows not None, const int64_t[::1] wait not None,
+               const int64_t[::1] stays not None, list ends not None, double now, among, /):
+    """Estimate the machines where evicting worse tasks may make room for one task of a class, and the costs.
+
+    Parameters
+    ----------
+    inventory : Inventory
+    by_row : dict of int to MachineRecord
+    c : int
+        The class.
+    rows : ndarray of int64
+        Machines to examine.
+    wait : ndarray of int64, shape (classes,)
+        Cost of waiting for a victim, by class.
+    stays : ndarray of int64, shape (buckets,)
+        Discount of a running task by age bucket.
+    ends : list of float
+        Ends of all buckets but the last one, ascending.
+    now : float
+    among : set of int or None
+        Running tasks, by index, that may have to stop.
+
+    Returns
+    -------
+    found, cost, paid : list of int
+    due : float
+        The first time at which one of these tasks leaves its bucket.
+    """
+    cdef World w
+    cdef InventoryColumns _at = open_world(inventory, &w)
+    cdef SuitabilityColumns suitability = inventory.suitability.typed
+    cdef Py_ssize_t i, j, k, d, n
+    cdef int64_t r, shape, b, seats, price, first = 0
+    cdef double due = INFINITY, end, then
+    cdef bint enough
+    cdef array.array memory
+    cdef int64_t *freed
+    cdef list found = [], cost = [], paid = [], worse
+    cdef TaskRecord task
+    cdef MachineRecord machine
+    cdef void *it
+    check(c, min(w.classes, <Py_ssize_t> wait.shape[0], suitability.holds.shape[0]), "class")
+    memory = numbers(w.resources)
+    freed = int64s(memory)
+    for i in range(rows.shape[0]):
+        r = rows[i]
+        check(r, w.rows, "row")
+        shape = w.shape[r]
+        if not w.usable[r] or not 0 <= shape < w.shapes or not w.suits[c * w.shapes + shape] or not suitability.holds[c, shape]:
+            continue
+        if r < w.held_rows and kept(&w, c, w.held[r]):
+            continue
+        machine, worse = by_row[r], []
+        it = machine.tasks.first
+        while it is not NULL:
+            task = <TaskRecord> it
+            it = task.link[PLACE].next
+            check(task.group.cls.index, min(w.classes, <Py_ssize_t> wait.shape[0]), "class")
+            if w.priority[task.group.cls.index] > w.priority[c] and (among is None or task.index in among):
+                worse.append((-w.priority[task.group.cls.index], -task.turn, task))
+        if not worse:
+            continue
+        worse.sort()
+        for d in range(w.resources):
+            freed[d] = w.free[r * w.resources + d] - w.demand[c * w.resources + d]
+        seats, price, k, enough = w.slots[r] - w.running[r], 0, 0, False
+        for _, _, victim in worse:
+            task = victim
+            then, b = task.began, 0
+            while b < len(ends) and <double> ends[b] <= now - then:
+                b += 1
+            check(b, stays.shape[0], "bucket")
+            if b < len(ends):
+                end = ends[b]
+                due = min(due, then + end if then + end - then >= end else nextafter(then + end, INFINITY))
+            if enough:
+                continue
+            j = task.group.cls.index
+            if not k:
+                first = wait[j] + stays[b]
+            price += wait[j] + stays[b]
+            k += 1
+            enough = k > -seats
+            for d in range(w.resources):
+                freed[d] += w.demand[j * w.resources + d]
+                enough = enough and freed[d] >= 0
+            if enough:
+                found.append(r)
+                cost.append(price)
+                paid.append(first if seats <= 0 else 0)
+    return found, cost, paid, due
