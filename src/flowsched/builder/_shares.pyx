@@ -4,11 +4,12 @@ Arrays by job are indexed as `Claimants.index` states, arrays by claimant by its
 indices of all jobs in order of arrival, the order in which numbers are summed.
 """
 
-from libc.math cimport INFINITY, floor
 from libc.stdint cimport int64_t, uint8_t
 
-from flowsched.cluster._room cimport UNLIMITED, InventoryColumns, check
+from flowsched.cluster._room cimport InventoryColumns, check
 from flowsched.cluster.records cimport Group, JobRecord
+
+from operator import attrgetter
 
 import numpy as np
 
@@ -25,6 +26,36 @@ cdef class UnscheduledArcsColumns:
 
     cdef public int64_t[::1] tail, head, base, slack, capacity, price, lower, room
     cdef public int64_t[:, ::1] rung, width
+
+
+def ranked(dict index not None, bint users, int64_t[::1] of not None, /):
+    """Return claimants in order of arrival, the jobs of each, and the indices of all jobs; set the number of each job's claimant in `of`.
+
+    Parameters
+    ----------
+    index : dict of JobRecord to int
+    users : bool
+        True if users claim, False if jobs do.
+    of : ndarray of int64
+        By index of the job.
+    """
+    cdef dict numbers = {}
+    cdef list members = [], jobs = sorted(index, key=attrgetter("serial"))
+    cdef Py_ssize_t k
+    cdef int64_t[::1] at
+    found = np.empty(len(jobs), np.int64)
+    at = found
+    for k in range(len(jobs)):
+        job = jobs[k]
+        claimant = (<JobRecord?> job).job.user if users else (<JobRecord?> job).job.id
+        number = numbers.setdefault(claimant, len(numbers))
+        if number == len(members):
+            members.append([])
+        (<list> members[number]).append(job)
+        at[k] = index[job]
+        check(at[k], of.shape[0], "job")
+        of[at[k]] = number
+    return tuple(numbers), members, found
 
 
 def recount(counts, jobs, dict index not None, /):

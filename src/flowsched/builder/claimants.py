@@ -12,12 +12,12 @@ closed.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder import _shares
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.unscheduled import UnscheduledArcs
 from flowsched.cluster.columns import Columns, IdPool, column, view
@@ -165,15 +165,8 @@ class Claimants(Columns):
     def ids(self) -> tuple[Hashable, ...]:
         """Return the claimants in order of arrival; the methods below use the order of the last call."""
         if self._ids is None:
-            members: dict[Hashable, list[JobRecord]] = {}
-            jobs = sorted(self.index, key=attrgetter("serial"))
-            for job in jobs:
-                members.setdefault(job.job.user if self._users_claim else job.job.id, []).append(job)
-            self._ids, self.members = tuple(members), list(members.values())
-            self.jobs = np.array([self.index[job] for job in jobs], np.int64)
-            for number, some in enumerate(self.members):
-                self.of[[self.index[job] for job in some]] = number
-            at = [self._users[user][0] for user in members] if self._users_claim else self.jobs
+            self._ids, self.members, self.jobs = _shares.ranked(self.index, self._users_claim, self.of)
+            at = [self._users[user][0] for user in self._ids] if self._users_claim else self.jobs
             self._at = np.array(at, np.int64)
         return self._ids
 

@@ -420,7 +420,9 @@ class Shares(Columns):
     def _totals(self) -> tuple[Ints, Ints]:
         """Return the tasks of each claimant, and the waiting ones among them, as of the last count."""
         if self._sums is None:
-            self._sums = _shares.totals(self._counts, self._claimants.jobs, self._claimants.of, len(self._claimants.members))
+            self._sums = _shares.totals(
+                self._counts, self._claimants.jobs, self._claimants.of, len(self._claimants.members)
+            )
         return self._sums
 
     def _at_bounds(self, jobs: Ints, running: Ints) -> NDArray[np.bool_]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.model import UNLIMITED
+from flowsched.policy import _claims
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -108,9 +109,7 @@ class Claims:
         return replace(self, most=np.maximum(bound - withheld, 0.0))
 
     def _parts(self, amounts: Floats) -> Floats:
-        capacity = np.broadcast_to(self.capacity, amounts.shape)
-        part: Floats = np.divide(amounts, capacity, out=np.where(amounts > 0, np.inf, 0.0), where=capacity > 0)
-        return part
+        return _claims.parts(np.asarray(amounts, np.float64), np.asarray(self.capacity, np.float64))
 
     def since(self, first: Claims) -> Floats | None:
         """Return the increase of amounts since earlier claims, by the largest part of any resource; None without any."""
@@ -136,6 +135,4 @@ class Claims:
 
     def together(self) -> int:
         """Return the number of tasks of mean size that run at once, without tasks beyond `alone`; `UNLIMITED` without a limit."""
-        tasks = np.minimum(self.tasks, np.maximum(self.alone(), self.running))
-        load = float(np.max(tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0), initial=0.0))
-        return min(int(int(tasks.sum()) / load + 1e-6), UNLIMITED) if load else UNLIMITED
+        return _claims.together(self.tasks, self.running, self.parts())

@@ -163,9 +163,9 @@ class DRF:
         """See `ShareProvider`."""
         if not claims.capacity.size:
             return _in_units(claims, claims.weight)
-        parts, further, _ = claims.course()
+        course = claims.course()
         weight = _positive(claims.weight)[:, None]
-        return _filled(claims, parts / weight, further / weight)
+        return _filled(claims, course, course[0] / weight, course[1] / weight)
 
     def remainder(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
@@ -182,14 +182,14 @@ def _evenly(claims: Claims, weight: Floats) -> Ints:
     share = _in_units(claims, weight)
     if not claims.capacity.size:
         return share
-    parts, further, bound = claims.course()
+    parts, further, bound = course = claims.course()
     floor = _floor(claims)
     more = share - floor
     left = bound + 1e-9 - parts.sum(axis=0) - more @ np.where(more[:, None] > 0, further, 0.0)
     if (left >= 0).all() and (further[share < claims.tasks] > left).any(axis=1).all():
         return share  # no resource is short
     weight = _positive(weight)[:, None]
-    return _filled(claims, floor[:, None] / weight, 1.0 / weight)
+    return _filled(claims, course, floor[:, None] / weight, 1.0 / weight)
 
 
 def _in_units(claims: Claims, weight: Floats) -> Ints:
@@ -208,9 +208,9 @@ def _positive(weight: Floats) -> Floats:
     return np.maximum(weight * (1e9 / largest) if largest > 1e9 else weight, 1e-9)
 
 
-def _filled(claims: Claims, stand: Floats, pace: Floats) -> Ints:
+def _filled(claims: Claims, course: tuple[Floats, Floats, Floats], stand: Floats, pace: Floats) -> Ints:
     """Distribute task by task to the claimant that stands lowest; with k tasks beyond its floor it stands at the largest of stand + k * pace."""
-    parts, part, bound = claims.course()
+    parts, part, bound = course
     floor = _floor(claims)
     room = np.maximum(bound - parts.sum(axis=0), 0.0) + 1e-9
     more = fill(np.maximum(claims.tasks - floor, 0), stand, pace, part, room, go_on=claims.most is None)

@@ -5,9 +5,15 @@ from libc.math cimport INFINITY, nextafter
 from libc.stdint cimport int64_t
 
 from flowsched.cluster._room cimport InventoryColumns, SuitabilityColumns, World, check, int64s, kept, numbers, open_world
-from flowsched.cluster.records cimport PLACE, Link, MachineRecord, TaskRecord
+from flowsched.cluster.records cimport JOB, PLACE, JobRecord, MachineRecord, TaskRecord
 
-import numpy as np
+
+cdef bint open_to(const World *w, SuitabilityColumns suitability, int64_t c, int64_t r) noexcept:
+    """True if the machine takes tasks of the class when it is empty."""
+    cdef int64_t shape = w.shape[r]
+    if not w.usable[r] or not 0 <= shape < min(w.shapes, suitability.holds.shape[1]):
+        return False
+    return w.suits[c * w.shapes + shape] and suitability.holds[c, shape] and not (r < w.held_rows and kept(w, c, w.held[r]))
 
 
 def candidates(inventory, dict by_row not None, int64_t c, const int64_t[::1] rows not None, const int64_t[::1] wait not None,
@@ -42,7 +48,7 @@ def candidates(inventory, dict by_row not None, int64_t c, const int64_t[::1] ro
     cdef InventoryColumns _at = open_world(inventory, &w)
     cdef SuitabilityColumns suitability = inventory.suitability.typed
     cdef Py_ssize_t i, j, k, d, n
-    cdef int64_t r, shape, b, seats, price, first = 0
+    cdef int64_t r, b, seats, price, first = 0
     cdef double due = INFINITY, end, then
     cdef bint enough
     cdef array.array memory
@@ -57,10 +63,7 @@ def candidates(inventory, dict by_row not None, int64_t c, const int64_t[::1] ro
     for i in range(rows.shape[0]):
         r = rows[i]
         check(r, w.rows, "row")
-        shape = w.shape[r]
-        if not w.usable[r] or not 0 <= shape < w.shapes or not w.suits[c * w.shapes + shape] or not suitability.holds[c, shape]:
-            continue
-        if r < w.held_rows and kept(&w, c, w.held[r]):
+        if not open_to(&w, suitability, c, r):
             continue
         machine, worse = by_row[r], []
         it = machine.tasks.first
@@ -101,3 +104,80 @@ def candidates(inventory, dict by_row not None, int64_t c, const int64_t[::1] ro
                 cost.append(price)
                 paid.append(first if seats <= 0 else 0)
     return found, cost, paid, due
+
+
+def worst_by_row(jobs, /):
+    """Return the worst priority of the running tasks of jobs by row, and the latest turn of that priority."""
+    cdef dict found = {}
+    cdef TaskRecord task
+    cdef JobRecord job
+    cdef void *it
+    for one in jobs:
+        job = one
+        it = job.tasks.first
+        while it is not NULL:
+            task = <TaskRecord> it
+            it = task.link[JOB].next
+            if task.row >= 0:
+                key = task.group.cls.priority, task.turn
+                known = found.get(task.row)
+                if known is None or known < key:
+                    found[task.row] = key
+    return found
+
+
+def reclaimable(inventory, dict by_row not None, int64_t c, list rows not None, dict owner not None, dict surplus not None, bint loose, /):
+    """Return the rows where tasks of claimants above their share may make room for a task of a class, by the sums of amounts.
+
+    Parameters
+    ----------
+    inventory : Inventory
+    by_row : dict of int to MachineRecord
+    c : int
+        The class.
+    rows : list of int
+    owner : dict of JobRecord to int
+        Claimants above their share.
+    surplus : dict of int to int
+        Tasks above it.
+    loose : bool
+        True to return every row with such a task that takes the class when empty, whatever the amounts.
+    """
+    cdef World w
+    cdef InventoryColumns _at = open_world(inventory, &w)
+    cdef SuitabilityColumns suitability = inventory.suitability.typed
+    cdef Py_ssize_t d
+    cdef int64_t r, count
+    cdef bint enough
+    cdef array.array memory = numbers(w.resources)
+    cdef int64_t *freed = int64s(memory)
+    cdef list found = []
+    cdef TaskRecord task
+    cdef MachineRecord machine
+    cdef void *it
+    check(c, min(w.classes, suitability.holds.shape[0]), "class")
+    for one in rows:
+        r = one
+        check(r, w.rows, "row")
+        if not open_to(&w, suitability, c, r):
+            continue
+        for d in range(w.resources):
+            freed[d] = w.free[r * w.resources + d] - w.demand[c * w.resources + d]
+        machine, count = by_row[r], 0
+        it = machine.tasks.first
+        while it is not NULL:
+            task = <TaskRecord> it
+            it = task.link[PLACE].next
+            number = owner.get(task.group.job)
+            if number is None or surplus[number] <= 0 or task.group.cls.priority < w.priority[c] or task.group.job.job.gang is not None:
+                continue
+            check(task.group.cls.index, w.classes, "class")
+            count += 1
+            for d in range(w.resources):
+                freed[d] += w.demand[task.group.cls.index * w.resources + d]
+        enough = count > w.running[r] - w.slots[r]
+        for d in range(w.resources):
+            enough = enough and freed[d] >= 0
+        if count and (enough or loose):
+            found.append(one)
+    return found

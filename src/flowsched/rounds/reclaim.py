@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
+from flowsched.rounds import _victims
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.preemption import candidates, least_victims, worst_first
 
@@ -171,16 +172,15 @@ def _reclaim(check: AdmissionCheck) -> bool:
         return False
     touched = dict.fromkeys(task.group.job for task in check.transaction.before)
     short, owner, surplus = check.builder.shares.imbalance(touched)
-    if not short or not surplus:
-        return False
-    rows = _Rows(check, owner, surplus)
+    rows: _Rows | None = None
     moved, quotas = False, check.quotas
     nowhere: set[int] = set()  # classes, by index, without a machine since the last start
-    if quotas is not None:
+    if quotas is not None and short:
         quotas.look()
     for members, missing in short:
         for group in _groups(members):
             while missing > 0 and group.waiting and not check.blocked(group):
+                rows = rows or _Rows(check, owner, surplus)
                 found = None if group.cls.index in nowhere else rows.place(group.cls)
                 if found is None:
                     nowhere.add(group.cls.index)
@@ -223,14 +223,9 @@ class _Rows:
 
     def __init__(self, check: AdmissionCheck, owner: dict[JobRecord, int], surplus: dict[int, int]) -> None:
         self.check, self.owner, self.surplus = check, owner, surplus
-        self._first: dict[int, tuple[int, int]] = {}
+        self._first: dict[int, tuple[int, int]] = _victims.worst_by_row(owner)
         """Priority and turn of the first task to stop, by row."""
         self._line: list[int] | None = None
-        for job in owner:
-            for task in job.tasks:
-                if task.place is not None:
-                    row, key = task.place.row, (job.job.priority, task.turn)
-                    self._first[row] = max(self._first.get(row, key), key)
 
     def look(self, row: int) -> None:
         """Update the entry of a machine."""
@@ -256,17 +251,20 @@ class _Rows:
 
         The best priority among them is as bad as possible; of equal machines, the one where a task started last is returned.
         """
-        cluster = self.check.cluster
+        cluster, inventory, preemption = (
+            self.check.cluster,
+            self.check.cluster.inventory,
+            self.check.builder.policy.preemption,
+        )
         if self._line is None:
             self._line = sorted(self._first, key=self._first.__getitem__, reverse=True)
-        one, index = np.array([cls.index]), np.array(self._line, np.int64)
-        able = (
-            cluster.inventory.usable[index]
-            & cluster.inventory.can_ever(one, index)[0]
-            & ~cluster.inventory.held_against(one, index)[0]
-        )
+        line = self._line
+        if inventory.shunned.in_use:
+            line = [row for row in line if not inventory.shunned.forbids(row, cls.index)]
+        # A rule decides on amounts itself; with a window, a look at a task records the time at which it may stop.
+        loose = inventory.rule is not None or (preemption is not None and preemption.window > 0)
         best: tuple[int, int, list[TaskRecord]] | None = None
-        for row in index[able].tolist():
+        for row in _victims.reclaimable(inventory, cluster.by_row, cls.index, line, self.owner, self.surplus, loose):
             if best is not None and best[0] >= self._first[row][0]:
                 break
             chosen = least_victims(cluster, cls, row, self._pool(row, cls.priority))
