@@ -22,6 +22,7 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.unscheduled import UnscheduledArcs
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.records import JobRecord
+from flowsched.network.results import INF
 
 __all__ = ["Claimants"]
 
@@ -142,7 +143,7 @@ class Claimants(Columns):
         new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
         nodes = self.batch.new_nodes(len(new))
         bundles = self.unscheduled.add(nodes, [self.sink] * len(new))
-        self.unscheduled.free(np.array(bundles, np.int64))
+        self.unscheduled.open(np.array(bundles, np.int64), INF)
         for user, node, bundle in zip(new, nodes, bundles, strict=True):
             at = self._user_indices.take()
             self.grow(users=at + 1)
@@ -157,8 +158,8 @@ class Claimants(Columns):
         self._to_user[index] = to_users
         for job in jobs:
             self._jobs_of[job.job.user] += 1
-        self.unscheduled.close(to_sink)
-        self.unscheduled.free(to_users)
+        self.unscheduled.open(to_sink, 0)
+        self.unscheduled.open(to_users, INF)
 
     # -- numbers of the claimants -------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ part of the cluster that they cannot use, for as long as they wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy.providers import Claims
 
-__all__ = ["JobCounts", "jobs_with"]
+__all__ = ["JobCounts"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -70,8 +70,8 @@ class JobCounts(Columns, typed=_shares.JobCountsColumns):
         """Return the running tasks of jobs."""
         return self.tasks[jobs] - self.waiting[jobs]
 
-    def look(self, roomy: Collection[int] | None = None) -> list[TaskClass]:
-        """Determine the classes that some machine can run; return those whose answer has changed since the last call.
+    def look(self, roomy: Collection[int] | None = None) -> list[JobRecord]:
+        """Determine the classes that some machine can run; return the jobs with waiting tasks of those that have changed.
 
         Parameters
         ----------
@@ -92,7 +92,8 @@ class JobCounts(Columns, typed=_shares.JobCountsColumns):
             hope = hope & among
         before = self.feasible
         self.feasible = {cls: bool(hope[index]) for index, cls in classes.items()}
-        return [cls for cls, has in self.feasible.items() if before.get(cls, has) != has]
+        changed = (cls for cls, has in self.feasible.items() if before.get(cls, has) != has)
+        return [group.job for cls in changed for group in self.cluster.waiting.get(cls, ())]
 
     def recount(self, jobs: Iterable[JobRecord], index: dict[JobRecord, int]) -> bool:
         """Bring the counts of jobs up to date, except for those without an index; return True if there were any."""
@@ -144,9 +145,3 @@ class JobCounts(Columns, typed=_shares.JobCountsColumns):
         """Return a mark of the state of the machines, their tasks apart; it differs after each change."""
         inventory = self.cluster.inventory
         return inventory.arranged, inventory.usable[: inventory.rows].tobytes()
-
-
-def jobs_with(classes: Iterable[TaskClass], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
-    """Return the jobs that have tasks of one of the classes."""
-    wanted = set(classes)
-    return [job for job in jobs if any(group.cls in wanted for group in job.each_group())] if wanted else []

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from flowsched.builder import _shares
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.claimants import Claimants
-from flowsched.builder.job_counts import JobCounts, jobs_with
+from flowsched.builder.job_counts import JobCounts
 from flowsched.builder.ladder import LadderPosition
 from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.model import UNLIMITED
@@ -192,7 +192,7 @@ class Shares(Columns):
         if not self._holds(running, state, roomy):
             return False
         state.filling = state.stale = True
-        self._recount(jobs_with(self._counts.look(roomy), self._claimants.index))
+        self._recount(self._counts.look(roomy))
         return self._fill(fairness, state)
 
     def _holds(self, running: Ints, state: RoundShares, roomy: Collection[int]) -> bool:
@@ -253,7 +253,7 @@ class Shares(Columns):
             # Accounts keep the part of claimants without room at present.
             by_room = self._gradual and not hasattr(fairness.share, "committed")
             roomy = with_room([cls.index for cls in self.cluster.waiting]) if by_room else None
-            self.stale.update(dict.fromkeys(jobs_with(self._counts.look(roomy), self._claimants.index)))
+            self.stale.update(dict.fromkeys(self._counts.look(roomy)))
         changed = bool(self.stale) or self._claims is None or policy is not self._policy
         self._policy = policy
         self._recount(self.stale)
@@ -506,9 +506,9 @@ class Shares(Columns):
         assert self._claims is not None
         tasks, waiting = self._totals()
         at, unscheduled = self._claimants.bundles(), self._claimants.unscheduled
-        least, most = fairness.minima(self._claims.ids), fairness.maxima(self._claims.ids)
+        ids, least = self._claims.ids, fairness.minima(self._claims.ids)
         if fairness.mode == "ladder":
-            self._most = most
+            self._most = most = fairness.maxima(ids)
             claims = self._claims
             step = policy.fair_step
             self._rungs = unscheduled.build_ladders(at, tasks, waiting, least, most, claims.weight, claims.units, step)
@@ -519,7 +519,7 @@ class Shares(Columns):
             else:
                 slack = np.maximum(1, (self._share * fairness.slack).astype(np.int64))
                 least = np.maximum(self._share - slack, guaranteed)
-                most = np.maximum(np.minimum(self._share + slack, most), self._share)
+                most = np.maximum(np.minimum(self._share + slack, fairness.maxima(ids)), self._share)
             alike = least is most or bool((least == most).all())
             alike = alike and not guaranteed.any()  # all have the same rung
             self._rungs = np.zeros((len(least), 0), np.int64) if alike else np.column_stack([guaranteed, least])

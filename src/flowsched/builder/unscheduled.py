@@ -180,16 +180,16 @@ class UnscheduledArcs(Columns, typed=_shares.UnscheduledArcsColumns):
     def free(self, at: Ints) -> None:
         """Open bundles, without bounds and prices."""
         self._release(at)
-        self._open(at, INF)
+        self.open(at, INF)
 
     def close(self, at: Ints) -> None:
         """Close bundles."""
         self._release(at)
-        self._open(at, 0)
+        self.open(at, 0)
 
     def _bound(self, at: Ints, lower: Ints, room: Ints, price: int | Ints) -> None:
         """Set bounds: at least `lower` tasks leave, `room` more leave free, and each further one at `price`."""
-        self._open(at, INF)
+        self.open(at, INF)
         self._send(self.batch.set_costs, self.base, self._price, at, np.broadcast_to(np.int64(price), len(at)))
         self._send(self.batch.set_lower_bounds, self.base, self._lower, at, lower)
         missing = at[(self.slack[at] < 0) & (room > 0)]
@@ -223,7 +223,8 @@ class UnscheduledArcs(Columns, typed=_shares.UnscheduledArcsColumns):
         self._send(self.batch.set_capacities, self.slack, self._room, at, nothing)
         self._ladder(at, np.zeros((len(at), RUNGS - 1), np.int64), self._step)
 
-    def _open(self, at: Ints, capacity: int) -> None:
+    def open(self, at: Ints, capacity: int) -> None:
+        """Set the capacity of the base arcs of bundles without bounds."""
         self._send(self.batch.set_capacities, self.base, self._capacity, at, np.full(len(at), capacity, np.int64))
 
     def _send(self, setter: Callable[[Ints, Ints], None], arcs: Ints, known: Ints, at: Ints, values: Ints) -> None:

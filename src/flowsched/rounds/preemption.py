@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import ge
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +23,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class _Scratch:
-    """Free room of a machine, for trial evictions."""
+    """Free room of a machine, for trial evictions, and the demand of the task that is to start there."""
 
     row: int
     gone: dict[TaskRecord, None]
+    need: list[int]
     free: list[int]
     devices: list[int]
     seats: int
@@ -55,11 +57,11 @@ class _Scratch:
         return sum(free >= share for free in self.devices) >= count
 
     def _suffices(self, inventory: Inventory, cls: TaskClass) -> bool:
+        if inventory.rule is None and not all(map(ge, self.free, self.need)):
+            return False
         if not inventory.affinity.admits(self.row, cls.index, [task.group.cls.index for task in self.gone]):
             return False
-        if inventory.rule is not None:
-            return inventory.rule.admits(self.row, cls.index, tuple(self.gone))
-        return all(free >= need for free, need in zip(self.free, cls.demand.tolist(), strict=True))
+        return inventory.rule is None or inventory.rule.admits(self.row, cls.index, tuple(self.gone))
 
 
 def victims(cluster: Cluster, scope: RoundScope, cls: TaskClass, row: int) -> list[TaskRecord] | None:
@@ -103,6 +105,7 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
     room = _Scratch(
         row,
         {},
+        cls.demand.tolist(),
         inventory.free[row].tolist(),
         inventory.rooms(row).tolist(),
         int(inventory.slots[row] - inventory.running[row]),
