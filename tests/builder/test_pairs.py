@@ -115,14 +115,10 @@ def test_costs_that_are_not_all_built_in_are_asked_in_numpy() -> None:
 
 
 @pytest.mark.parametrize("seed", range(effort(6, 30)))
-def test_worse_running_and_seats(seed: int) -> None:
+def test_seats(seed: int) -> None:
     cluster, random = cluster_of(seed), Random(seed)
     classes, rows = grid(cluster, seed)
     refused = {int(c): dict.fromkeys(random.sample(range(40), 9)) for c in classes[::2]}
-    assert (
-        _room.worse_running(cluster.inventory, classes, rows).tolist()
-        == pairs.worse_running(cluster.inventory, classes, rows).tolist()
-    )
     for displacing in (False, True):
         found = _arcs.seats(cluster.inventory, classes, rows, displacing, refused)
         assert found.tolist() == pairs.seats(cluster.inventory, classes, rows, displacing, refused).tolist()

@@ -159,22 +159,6 @@ cdef array.array levels_of(inventory, const World *w):
     return found
 
 
-def worse_running(inventory, const int64_t[::1] classes not None, const int64_t[::1] rows not None, /):
-    """Return the number of running tasks of worse (larger) priority than each class, int64, shape (classes, rows)."""
-    cdef World w
-    cdef InventoryColumns _at = open_world(inventory, &w)
-    cdef array.array levels = levels_of(inventory, &w)
-    cdef Py_ssize_t i, j
-    check_all(classes, w.classes, "class")
-    check_all(rows, w.rows, "row")
-    found = matrix(classes.shape[0], rows.shape[0], np.int64)
-    cdef int64_t[:, ::1] out = found
-    for i in range(classes.shape[0]):
-        for j in range(rows.shape[0]):
-            out[i, j] = worse_of(&w, int64s(levels), classes[i], rows[j])
-    return found
-
-
 # -- changes --------------------------------------------------------------------------------------------------------
 
 

@@ -501,8 +501,3 @@ class Inventory(ChangeLog, typed=_room.InventoryColumns):
     def worst_running(self) -> int | None:
         """Return the worst (largest) priority of all running tasks, None without any."""
         return max((p for p, n in zip(self.levels, self._running_by_level, strict=True) if n), default=None)
-
-    def worse_running(self, classes: Ints, rows: Ints) -> Ints:
-        """Return the number of running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
-        worse: Ints = _room.worse_running(self, classes, rows)
-        return worse

@@ -138,13 +138,6 @@ class WaitCost:
         """Return the buckets of many ages."""
         return np.searchsorted(self.ends, ages, side="right").astype(np.int64)
 
-    def first_due(self, since: NDArray[np.float64], buckets: NDArray[np.int64]) -> float:
-        """Return the smallest `due` of many."""
-        ends = np.append(self.ends, math.inf)[buckets]
-        due = since + ends
-        due = np.where(due - since >= ends, due, np.nextafter(due, math.inf))
-        return float(due.min(initial=math.inf))
-
 
 def reached(start: float, span: float) -> float:
     """Return a time t from which on ``t - start >= span``: the sum, or the next number if the sum was rounded down."""

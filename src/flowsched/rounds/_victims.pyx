@@ -47,7 +47,7 @@ def candidates(inventory, dict by_row not None, int64_t c, const int64_t[::1] ro
     cdef World w
     cdef InventoryColumns _at = open_world(inventory, &w)
     cdef SuitabilityColumns suitability = inventory.suitability.typed
-    cdef Py_ssize_t i, j, k, d, n
+    cdef Py_ssize_t i, j, k, d
     cdef int64_t r, b, seats, price, first = 0
     cdef double due = INFINITY, end, then
     cdef bint enough

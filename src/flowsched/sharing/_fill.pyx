@@ -5,8 +5,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 import numpy as np
 
-cdef double GRAIN = 1e-12
-"""Levels are whole numbers of it, so that shares that differ only by rounding have the same level."""
+cdef double GRAIN = 1e-12    # levels are whole numbers of it, so that shares that differ only by rounding have the same level
 
 
 cdef class _Filling:
@@ -73,7 +72,7 @@ cdef class _Filling:
 
         No claimant has more than one task between the two.
         """
-        cdef double begin, lowest = INFINITY, highest = -INFINITY, most
+        cdef double begin, lowest = INFINITY, highest = -INFINITY
         cdef Py_ssize_t i, s
         cdef int64_t step
         for i in range(self.n):
