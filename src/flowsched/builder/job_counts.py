@@ -20,6 +20,7 @@ from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
+from flowsched.policy import _claims
 from flowsched.policy.providers import Claims
 
 __all__ = ["JobCounts"]
@@ -99,8 +100,10 @@ class JobCounts(Columns, typed=_shares.JobCountsColumns):
         """Bring the counts of jobs up to date, except for those without an index; return True if there were any."""
         return _shares.recount(self, jobs, index)
 
-    def claims(self, claimants: Claimants, weight: Sequence[float], aside: Collection[Hashable]) -> Claims:
-        """Return the claims of claimants, without units.
+    def claims(
+        self, claimants: Claimants, weight: Sequence[float], aside: Collection[Hashable], now: float, reclaim: bool
+    ) -> Claims:
+        """Return the claims of claimants.
 
         Parameters
         ----------
@@ -108,13 +111,19 @@ class JobCounts(Columns, typed=_shares.JobCountsColumns):
         weight : sequence of float
         aside : collection of hashable
             Claimants that claim no more than their running tasks.
+        now, reclaim
+            See `Claims`.
         """
         ids, capacity = claimants.ids(), self.capacity()
         tasks, running, mean, held, further = _shares.claims(self, claimants.jobs, claimants.of, len(ids), capacity)
         out = np.array([claimant in aside for claimant in ids], np.bool_) if aside else None
         if out is not None:
             tasks = np.where(out, running, tasks)
-        return Claims(ids, tasks, running, 0, np.array(weight), mean, capacity.copy(), held, further, aside=out)
+        units = _claims.together(tasks, running, _claims.parts(mean, capacity))
+        return Claims(
+            ids, tasks, running, units, np.array(weight), mean, capacity.copy(), held, further,
+            now=now, reclaim=reclaim, aside=out,
+        )  # fmt: skip
 
     def narrowed(self, claims: Claims, share: Ints, total: Callable[[NDArray[Any]], NDArray[Any]]) -> Claims:
         """Return the same claims, with the tasks that these shares of the jobs let start as the next ones."""

@@ -479,10 +479,11 @@ class Shares(Columns):
         """Return the claims as of the last count."""
         ids = self._claimants.ids()
         self._sums = None
-        claims = self._counts.claims(self._claimants, self._weights(fairness, ids), state.aside)
+        weights = self._weights(fairness, ids)
+        claims = self._counts.claims(self._claimants, weights, state.aside, state.now, fairness.reclaim)
         state.first = first = state.first or claims
-        units, moved = claims.together(), claims.since(first)
-        return replace(claims, units=units, now=state.now, reclaim=fairness.reclaim, moved=moved)
+        moved = claims.since(first)
+        return claims if moved is None else replace(claims, moved=moved)
 
     def _weights(self, fairness: Fairness, ids: Sequence[Hashable]) -> list[float]:
         known = self.cluster.users if fairness.over == "user" else {}
