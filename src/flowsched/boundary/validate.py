@@ -19,6 +19,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary._values import frozen as frozen
+from flowsched.boundary._values import plain_id
 from flowsched.exceptions import InputError
 
 _LONGEST_NAME = 80
@@ -132,13 +134,12 @@ def truth(what: str, value: Any) -> bool:
 
 def check_id(what: str, value: Any) -> None:
     """Refuse an id that cannot be found again: without a hash, not equal to itself (NaN), or impossible to spell out."""
+    if plain_id(value):
+        return
     try:
         hash(value)
     except TypeError:
         raise InputError(f"{what} must be hashable, got {quoted(value)}") from None
-    kind = type(value)
-    if kind is str or (kind is int and -LARGEST_WHOLE <= value <= LARGEST_WHOLE):
-        return
     if value != value:
         raise InputError(f"{what} must equal itself, got {quoted(value)}")
     try:
@@ -243,27 +244,6 @@ def part(what: str, value: Any) -> float:
     if array.ndim or not 0 <= array <= 1:
         raise InputError(f"{what}: a number from 0 to 1 expected, got {quoted(value)}")
     return float(array)
-
-
-_new, _set = object.__new__, object.__setattr__
-
-
-def frozen(cls: type[_T], attributes: dict[str, Any]) -> _T:
-    """Return an object of a frozen dataclass without slots, which has these attributes.
-
-    The generated ``__init__`` sets attribute by attribute through ``object.__setattr__`` and takes three times as long.
-
-    Examples
-    --------
-    >>> from flowsched import RoundStats
-    >>> values = {"nodes": 3, "arcs": 2, "changes": 5, "solves": 1, "gap": 0.0, "cost": 7,
-    ...         "seconds_update": 0.1, "seconds_solve": 0.2, "seconds_read": 0.3}
-    >>> frozen(RoundStats, values) == RoundStats(**values)
-    True
-    """
-    made = _new(cls)
-    _set(made, "__dict__", attributes)
-    return made
 
 
 def masked(text: str) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from flowsched.boundary._values import filled
 from flowsched.cluster.model import Task, Tasks
 from flowsched.exceptions import InputError
 
@@ -67,6 +68,7 @@ class EndedRun(NamedTuple):
     why: str
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class Event:
     """Base of all events."""
@@ -74,6 +76,7 @@ class Event:
     time: float | None = field(default=None, kw_only=True)
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class MachineAdded(Event):
     """A machine joins, or comes back after `MachineFailed`."""
@@ -86,6 +89,7 @@ class MachineAdded(Event):
     taints: Sequence[tuple[str, str, str]] = ()
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class MachineUpdated(Event):
     """Some properties of a machine change; None leaves a property unchanged.  Ends a drain (`MachineDrained`).
@@ -102,6 +106,7 @@ class MachineUpdated(Event):
     taints: Sequence[tuple[str, str, str]] | None = None
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class MachineDrained(Event):
     """The machine takes no new tasks; its running tasks go on."""
@@ -109,6 +114,7 @@ class MachineDrained(Event):
     id: Hashable
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class MachineFailed(Event):
     """The machine is gone for now; its tasks wait again.  `MachineAdded` brings it back."""
@@ -116,6 +122,7 @@ class MachineFailed(Event):
     id: Hashable
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class MachineRemoved(Event):
     """The machine is gone for good; its tasks wait again."""
@@ -123,6 +130,7 @@ class MachineRemoved(Event):
     id: Hashable
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class JobSubmitted(Event):
     """A job arrives with its tasks; lower `priority` is better.  A `closed` job takes no more, and leaves with its last task."""
@@ -136,6 +144,7 @@ class JobSubmitted(Event):
     closed: bool = False
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class TaskSubmitted(Event):
     """One more task of a known job."""
@@ -144,6 +153,7 @@ class TaskSubmitted(Event):
     task: Task
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class TaskStarted(Event):
     """A task already runs on a machine (adopted: the scheduler did not place it).  With `run` it only confirms a start.
@@ -158,6 +168,7 @@ class TaskStarted(Event):
     run: int | None = None
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class TaskCompleted(Event):
     """A running task is done and leaves."""
@@ -166,6 +177,7 @@ class TaskCompleted(Event):
     run: int | None = None
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
     """A running task died; it waits again, or leaves if `retry` is False.
@@ -180,6 +192,7 @@ class TaskFailed(Event):
     lost: bool = False
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class TaskStopped(Event):
     """A stopping run has stopped; its task waits again.  See `PreemptionCost.graceful`."""
@@ -188,6 +201,7 @@ class TaskStopped(Event):
     run: int | None = None
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class TaskRemoved(Event):
     """A task leaves, whether it runs or waits."""
@@ -195,6 +209,7 @@ class TaskRemoved(Event):
     task: Hashable
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class JobRemoved(Event):
     """A job leaves with all its tasks.  Unless it is closed, a job stays until then, even after all its tasks have ended."""
@@ -202,6 +217,7 @@ class JobRemoved(Event):
     job: Hashable
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class UserAdded(Event):
     """A user joins."""
@@ -210,6 +226,7 @@ class UserAdded(Event):
     quota: float = 1.0
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class UserUpdated(Event):
     """A user's quota changes."""
@@ -218,6 +235,7 @@ class UserUpdated(Event):
     quota: float
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class UserRemoved(Event):
     """A user leaves; refused while it still has jobs."""
@@ -225,6 +243,7 @@ class UserRemoved(Event):
     id: Hashable
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class UsageSampled(Event):
     """Measured usage of a running task, and optionally its progress (0 to 1).
@@ -238,6 +257,7 @@ class UsageSampled(Event):
     run: int | None = None
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class MachineSampled(Event):
     """Measured usage of a machine, by its tasks and by everything else that runs there.

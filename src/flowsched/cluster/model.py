@@ -14,13 +14,13 @@ from copy import copy
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
 from numbers import Number
-from operator import attrgetter, is_not
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary._values import Slots, filled, plain_id, typed_items
 from flowsched.boundary.validate import (
     LARGEST_AMOUNT,
     check_id,
@@ -90,7 +90,7 @@ def amounts_of(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ..
     """Return amounts of resources by name or in order, frozen; equal ones by name are one object."""
     if type(amounts) is not dict:
         return _frozen(amounts) if isinstance(amounts, Mapping) else ordered(what, amounts)
-    key = (*amounts.items(), *map(type, amounts.values()))
+    key = typed_items(amounts)
     try:
         known = _KNOWN.get(key)
     except Exception:  # unhashable values are no amounts; they are refused where the names are known
@@ -284,6 +284,7 @@ def _capacity(resources: Resources, *flat: Any) -> NDArray[np.int64]:
     return resources._capacity("capacity", _named(flat))
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class Task:
     """One unit of work that runs on one machine.
@@ -339,12 +340,13 @@ class Task:
     backoff: float = 0.0
 
     def __post_init__(self) -> None:
-        check_id("task: id", self.id)
+        if not plain_id(self.id):
+            check_id("task: id", self.id)
         demand = self.demand
         if demand is not _NOTHING:
             what = "demand" if type(demand) is dict else f"task {self.id!r}: demand"  # a dict is checked later
-            object.__setattr__(self, "demand", amounts_of(what, demand))
-        if any(map(is_not, _details(self), _NO_DETAILS)):
+            _DEMAND(self, amounts_of(what, demand))
+        if not _DETAILS.hold(self, _NO_DETAILS):
             self._check_details()
 
     def _check_details(self) -> None:
@@ -380,13 +382,14 @@ class Task:
 
 
 # Most tasks have only an id and a demand.
-_details = attrgetter(*(f.name for f in fields(Task)[2:]))
+_DEMAND, _DETAILS = Slots(Task, ["demand"]), Slots(Task, [f.name for f in fields(Task)[2:]])
 _NO_DETAILS = tuple(f.default if f.default_factory is MISSING else f.default_factory() for f in fields(Task)[2:])
 
 DESCRIPTION = tuple(f.name for f in fields(Task)[1:])
 """Names of a task's fields except its id."""
 
 
+@final
 class Tasks(Sequence[Task]):
     """Many tasks that are alike, without an object for each; wherever a job takes a sequence of tasks.
 
@@ -522,6 +525,7 @@ def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:
     return tuple((machine, number(f"{what}[{machine!r}]", amount, 0)) for machine, amount in pairs)
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class Job:
     """Tasks that belong together.
@@ -548,7 +552,8 @@ class Job:
     closed: bool = False
 
     def __post_init__(self) -> None:
-        check_id("job: id", self.id)
+        if not plain_id(self.id):
+            check_id("job: id", self.id)
         plain = self.user is None and self.gang is None and self.deadline is None and self.closed is False
         if plain and type(self.priority) is int and -(2**40) <= self.priority <= 2**40:
             return
@@ -564,6 +569,7 @@ class Job:
         object.__setattr__(self, "closed", truth(f"{me}: closed", self.closed))
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class Machine:
     """One machine of the cluster.
@@ -606,6 +612,7 @@ class Machine:
         return f"Machine({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
+@filled
 @dataclass(frozen=True, slots=True)
 class User:
     """An owner of jobs; `quota` is the proportion of the cluster that the user is entitled to."""

@@ -1,0 +1,3 @@
+# Values, for compiled modules.
+
+cpdef frozen(type cls, dict attributes)

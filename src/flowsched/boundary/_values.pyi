@@ -1,0 +1,23 @@
+"""Values that are made without the steps of the constructors that `dataclass` makes; see the head of ``_values.pyx``."""
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar, final
+
+from typing_extensions import disjoint_base
+
+_T = TypeVar("_T")
+_Class = TypeVar("_Class", bound=type)
+
+__test__: Final[dict[str, str]]
+
+@final
+@disjoint_base
+class Slots:
+    def __init__(self, cls: type, names: Iterable[str]) -> None: ...
+    def __call__(self, *values: Any) -> None: ...
+    def hold(self, it: object, values: tuple[Any, ...], /) -> bool: ...
+
+def plain_id(value: object) -> bool: ...
+def typed_items(values: dict[Any, Any]) -> tuple[Any, ...]: ...
+def frozen(cls: type[_T], attributes: dict[str, Any]) -> _T: ...
+def filled(cls: _Class, /) -> _Class: ...
