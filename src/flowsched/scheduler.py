@@ -135,7 +135,7 @@ class Durable(Generic[E]):
         """Apply events, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
         with self._calls:
             act = partial(_apply_atomically, self.engine.cluster) if atomic else self.engine.apply_batch
-            if self.journal is None:  # there may be many, and each costs a microsecond only
+            if self.journal is None:
                 return act(events)
             self._check_ready()
             return self.journal.events(events, act, self.engine.cluster, atomic)
@@ -160,8 +160,9 @@ class Durable(Generic[E]):
         while True:
             try:
                 with self._calls:
-                    self._check_ready()
                     journal, start = self.journal, time.perf_counter()
+                    if journal is not None or self.engine.cluster.midway:
+                        self._check_ready()
                     try:
                         if journal is None:
                             round, _ = self.engine.decide(now, time_limit)
@@ -201,7 +202,8 @@ class Durable(Generic[E]):
             raise InputError("round: it was aborted")
         only = None if only is None else ids("only", only)
         with self._calls:
-            self._check_ready()
+            if self.journal is not None or self.engine.cluster.midway:
+                self._check_ready()
             if self.journal is None:
                 return self._carry_out(round, only)
             return self.journal.commit(round, only, self._carry_out)

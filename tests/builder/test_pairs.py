@@ -189,7 +189,7 @@ def check_mirror(builder: Builder, refused: dict) -> None:
         return
     at = np.ix_(classes, rows)
     fits, why = inventory.room(classes, rows)
-    if inventory.plain:
+    if not (inventory.rule or inventory.constraints or inventory.affinity.fussy or inventory.shunned.ids):
         assert why.tolist() == pairs.room(inventory, classes, rows)[1].tolist()
     seats = pairs.seats(inventory, classes, rows, policy.preemption is not None, refused)
     arc, capacity = arcs._arc[at], arcs._capacity[at]
@@ -331,10 +331,11 @@ def test_running_arcs_of_other_objects_are_refused() -> None:
     with pytest.raises(TypeError):
         _running.find_running(builder.running, {group: {row: None}})
     with pytest.raises(IndexError):
-        _running.begin_running(builder.running, [10**6], [1], [0.0], sched.policy, 1.0)
+        _running.begin_running(builder.running, [10**6], sched.policy, 1.0)
     with pytest.raises(IndexError):
         _running.age_running(builder.running, [10**6], sched.policy, 1.0)
-    _running.begin_running(builder.running, [0], [1], [0.0], sched.policy, 1.0)
+    builder.running._since[0] = 0.0
+    _running.begin_running(builder.running, [0], sched.policy, 1.0)
     builder.running._ending[0] = -1
     with pytest.raises(IndexError):
         _running.age_running(builder.running, [], sched.policy, 1e6)
@@ -344,7 +345,7 @@ def test_running_arcs_of_other_objects_are_refused() -> None:
             _running.age_running(builder.running, [], sched.policy, 1.0)
     builder.running._ends = len(builder.running._end)
     with pytest.raises(IndexError, match="no room"):
-        _running.begin_running(builder.running, [0], [1], [0.0], sched.policy, 1.0)
+        _running.begin_running(builder.running, [0], sched.policy, 1.0)
 
 
 class _Heads:

@@ -6,6 +6,7 @@ import pytest
 from lives import said, world_of
 
 import flowsched as fs
+from flowsched.cluster.records import TaskRecord
 from flowsched.rounds import loop
 from flowsched.rounds.admission import AdmissionCheck
 
@@ -19,7 +20,7 @@ def small() -> fs.Scheduler:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-@pytest.mark.parametrize("at", ["interruptible", "exchange", "outcome", "ShareReport", "frozen"])
+@pytest.mark.parametrize("at", ["interruptible", "exchange", "stops_of", "ShareReport", "frozen"])
 def test_a_round_that_fails_leaves_the_cluster_as_it_was(
     monkeypatch: pytest.MonkeyPatch, at: str, error: type[BaseException]
 ) -> None:
@@ -44,15 +45,15 @@ def test_a_round_that_fails_leaves_the_cluster_as_it_was(
 
 def test_what_was_tried_and_not_undone_makes_the_cluster_unusable(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in the middle of the undoing: the cluster says that it is lost, instead of going on from a dream."""
-    sched, real = small(), loop.outcome
+    sched, real = small(), loop.stops_of
 
-    def spoiled(check: AdmissionCheck) -> object:
-        found = real(check)
+    def spoiled(check: AdmissionCheck, tasks: list[TaskRecord]) -> object:
+        found = real(check, tasks)
         check.transaction.before[next(iter(check.transaction.before))] = "no state"
         return found
 
     with monkeypatch.context() as patch, pytest.raises(TypeError):
-        patch.setattr(loop, "outcome", spoiled)
+        patch.setattr(loop, "stops_of", spoiled)
         sched.schedule(1.0)
     with pytest.raises(fs.TornStateError):
         sched.schedule(1.0)

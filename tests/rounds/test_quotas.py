@@ -243,7 +243,7 @@ def test_a_stale_network_still_keeps_quotas_at_a_commit(monkeypatch: pytest.Monk
     sched = world(fs.Policy(quotas={"ann": {"cpu": 2}}), job("a", "ann", 3, cpu=1))
     rnd = sched.schedule(0.0)
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("flowsched.rounds.loop.outcome", lambda *_: 1 / 0)
+        patch.setattr("flowsched.rounds.loop.frozen", lambda *_: 1 / 0)
         sched.schedule(1.0)
     sched.apply(fs.TaskStarted("a2", "m0"))
     assert len(sched.commit(rnd).accepted) == 1

@@ -1,5 +1,6 @@
 """Compiled refresh of arcs from classes to machines, and the flow on them; see the head of ``_arcs.pyx``."""
 
+from array import array
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -7,9 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
+from flowsched.builder.batch import NetworkBatch
+from flowsched.cluster._room import TypedColumns
+from flowsched.cluster.state import Cluster
 from flowsched.network._edits import NetworkEdits
+from flowsched.policy import Policy
 
 _Ints = NDArray[np.int64]
+_Refused = dict[int, dict[int, None]]
 _Recipe = tuple[tuple[tuple[int, float], ...], float, float]
 
 __test__: Final[dict[str, str]]
@@ -35,37 +41,41 @@ class RackArcsColumns:
     capacity: Any
     cost: Any
 
+@disjoint_base
+class RackFields(TypedColumns):
+    aggregators: dict[int, int]
+    _listed: dict[int, array[int]]
+    _used: array[int] | None
+
+@disjoint_base
+class ClassFields(TypedColumns):
+    cluster: Cluster
+    batch: NetworkBatch
+    _why_copy: dict[int, NDArray[np.uint32]]
+    def refresh(self, classes: list[int], policy: Policy, refused: _Refused) -> None: ...
+
 def seats(
-    inventory: Any,
-    classes: _Ints,
-    rows: _Ints,
-    displacing: bool,
-    refused: Mapping[int, Collection[int]],
-    /,
+    inventory: Any, classes: _Ints, rows: _Ints, displacing: bool, refused: Mapping[int, Collection[int]], /
 ) -> _Ints: ...
-def behind(mirror: Any, classes: list[int], clock: int, /) -> dict[int, list[int]]: ...
 def refresh(
-    batch: NetworkEdits,
-    inventory: Any,
-    mirror: Any,
+    mirror: ClassFields,
     classes: list[int],
     clock: int,
     recipe: _Recipe | None,
     prices: _Ints | None,
     displacing: bool,
-    refused: Mapping[int, Collection[int]],
+    refused: _Refused,
     rows: _Ints | None = None,
     fits: _Ints | None = None,
     bits: NDArray[np.uint32] | None = None,
     /,
 ) -> tuple[_Ints, _Ints] | None: ...
 def sent(
-    racks: Any,
-    mirror: Any,
+    racks: RackFields,
+    mirror: ClassFields,
     batch: NetworkEdits,
     classes: Collection[int],
     more: Sequence[int],
     changed: _Ints | None,
-    /,
 ) -> dict[int, list[tuple[int, int]]]: ...
-def with_room(mirror: Any, classes: list[int], /) -> list[int]: ...
+def with_room(mirror: ClassFields, classes: list[int]) -> list[int]: ...

@@ -15,12 +15,12 @@ thus follows the flow through racks, not the size of the cluster.
 
 cimport cython
 from cpython cimport array
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport qsort
 
 from flowsched._faults cimport _empty
 from flowsched.cluster._room cimport (
-    UNLIMITED, InventoryColumns, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
+    UNLIMITED, InventoryColumns, MovedFields, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
 )
 from flowsched.network._edits cimport NetworkEdits
 from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabulated
@@ -34,17 +34,33 @@ cdef enum:
 cdef class ClassArcsColumns:
     """Columns of `ClassArcs`."""
 
-    cdef public int64_t[:, ::1] arc, gate, capacity, cost
-    cdef public uint32_t[:, ::1] why
-    cdef public uint8_t[::1] roomy
-    cdef public int64_t[::1] open, cursor, refused_at
-
 
 cdef class RackArcsColumns:
     """Columns of `RackArcs`."""
 
-    cdef public int64_t[::1] of, pair
-    cdef public int64_t[:, ::1] node, arc, capacity, cost
+
+@cython.auto_pickle(False)
+cdef class RackFields(TypedColumns):
+    """Fields of `RackArcs` that every round reads."""
+
+
+@cython.auto_pickle(False)
+cdef class ClassFields(TypedColumns):
+    """Fields of `ClassArcs` that every round reads."""
+
+    cpdef refresh(self, list classes, policy, dict refused):
+        """Bring classes up to date with the machines."""
+        cdef MovedFields inventory = self.cluster.inventory
+        cdef bint plain = inventory.plain()
+        cdef list members
+        recipe = policy.recipe
+        for cursor, members in behind(self, classes, inventory.clock).items():
+            if plain and recipe is not None:
+                new = pull(self, members, cursor, recipe, None, policy.preemption is not None, refused, None, None, None)
+                if new is not None:
+                    self._connect(*new)
+            else:
+                self._pull(members, cursor, policy, refused, plain)
 
 
 cdef inline void fetch(const World *w, int64_t r) noexcept nogil:
@@ -66,7 +82,7 @@ cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, in
     return max(seats, 0)
 
 
-def seats(inventory, const int64_t[::1] classes not None, const int64_t[::1] rows not None, bint displacing, refused, /):
+def seats(MovedFields inventory not None, const int64_t[::1] classes not None, const int64_t[::1] rows not None, bint displacing, refused, /):
     """Return the slots open to each class, int64, shape (classes, rows); `displacing` and `refused` as in `refresh`."""
     cdef World w
     cdef InventoryColumns _at = open_world(inventory, &w)
@@ -83,7 +99,7 @@ def seats(inventory, const int64_t[::1] classes not None, const int64_t[::1] row
     return found
 
 
-def behind(mirror, list classes not None, int64_t clock, /):
+cdef dict behind(ClassFields mirror, list classes, int64_t clock):
     """Return the classes that are not up to date, by their cursors, which become `clock`."""
     cdef ClassArcsColumns at = mirror.typed
     cdef int64_t c, last = -1
@@ -101,14 +117,14 @@ def behind(mirror, list classes not None, int64_t clock, /):
     return found
 
 
-cdef array.array rows_of(inventory, const World *w, int64_t clock, rows):
+cdef array.array rows_of(MovedFields inventory, const World *w, int64_t clock, rows):
     """The rows given, or those that changed after `clock`."""
     cdef int64_t start
     cdef const int64_t[::1] given
     cdef array.array found
     if rows is None and inventory._reach is None:
         start = inventory._log_from
-        if start <= clock and <int64_t> inventory.clock - clock <= <int64_t> inventory._log_most // 4:
+        if start <= clock and inventory.clock - clock <= inventory._log_most // 4:
             return logged(inventory._log, clock - start, clock, w)
     given = inventory.changed_since(clock) if rows is None else rows
     check_all(given, w.rows, "row")
@@ -118,15 +134,12 @@ cdef array.array rows_of(inventory, const World *w, int64_t clock, rows):
     return found
 
 
-@cython.boundscheck(False)      # an axis may have the length 0
-def refresh(NetworkEdits batch not None, inventory, mirror, list classes not None, int64_t clock, recipe, prices, bint displacing, refused,
+def refresh(ClassFields mirror not None, list classes not None, int64_t clock, recipe, prices, bint displacing, dict refused not None,
             rows=None, fits=None, bits=None, /):
     """Bring the mirror up to date for classes and the rows that changed after `clock`, and send the changes to the network.
 
     Parameters
     ----------
-    batch : NetworkEdits
-    inventory : Inventory
     mirror : ClassArcs
     classes : list of int
     clock : int
@@ -137,7 +150,7 @@ def refresh(NetworkEdits batch not None, inventory, mirror, list classes not Non
         The costs where `recipe` is None.
     displacing : bool
         Tasks may displace those of worse priority where slots are limited.
-    refused : mapping of int to collection of int
+    refused : dict of int to collection of int
         By class, rows where they may not.
     rows : ndarray of int64, optional
         These rows, whenever they changed.
@@ -149,7 +162,14 @@ def refresh(NetworkEdits batch not None, inventory, mirror, list classes not Non
     (ndarray of int64, ndarray of int64) or None
         Classes and rows of the pairs that need an arc: class by class, row by row.
     """
+    return pull(mirror, classes, clock, recipe, prices, displacing, refused, rows, fits, bits)
+
+
+@cython.boundscheck(False)      # an axis may have the length 0
+cdef object pull(ClassFields mirror, list classes, int64_t clock, recipe, prices, bint displacing, dict refused, rows, fits, bits):
     cdef World w
+    cdef MovedFields inventory = mirror.cluster.inventory
+    cdef NetworkEdits batch = mirror.batch
     cdef InventoryColumns _at = open_world(inventory, &w)
     cdef ClassArcsColumns at = mirror.typed
     cdef Recipe of
@@ -259,7 +279,7 @@ cdef int ascending(const void *a, const void *b) noexcept nogil:
     return (x > y) - (x < y)
 
 
-def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
+cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classes, more, changed):
     """Return the flow from racks to machines: by class, ``[(row, units), ...]``, both ascending.
 
     Parameters
@@ -373,7 +393,7 @@ def sent(racks, mirror, NetworkEdits batch not None, classes, more, changed, /):
     return found
 
 
-def with_room(mirror, list classes not None, /):
+cpdef list with_room(ClassFields mirror, list classes):
     """Return the classes for which some machine had room without victims, as of the last `refresh`."""
     cdef ClassArcsColumns at = mirror.typed
     cdef list found = []

@@ -4,7 +4,12 @@ from typing import Any, Final
 
 from typing_extensions import disjoint_base
 
-from flowsched.cluster.records import Group
+from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.groups import GroupNodes
+from flowsched.builder.machines import MachineArcs
+from flowsched.cluster._room import TypedColumns
+from flowsched.cluster.records import Group, IdPool
+from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
 
 __test__: Final[dict[str, str]]
@@ -25,13 +30,21 @@ class RunningArcsColumns:
     due: Any
     end: Any
 
+@disjoint_base
+class RunningFields(TypedColumns):
+    cluster: Cluster
+    batch: NetworkBatch
+    machines: MachineArcs
+    groups: GroupNodes
+    _of: dict[Group, dict[int, int]]
+    _indices: IdPool
+    _ends: int
+    def update(self, touched: dict[Group, dict[int, None]], policy: Policy, now: float) -> None: ...
+    def forget(self, group: Group) -> None: ...
+
 def find_running(
-    running: Any, touched: dict[Group, dict[int, None]]
-) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int], list[float]]: ...
-def age_running(running: Any, aged: list[int], policy: Policy, now: float) -> None: ...
-def begin_running(
-    running: Any, new: list[int], counts: list[int], starts: list[float], policy: Policy, now: float
-) -> list[int]: ...
-def forget_running(running: Any, group: Group, /) -> None: ...
-def free_running(running: Any, indices: list[int], /) -> None: ...
-def update_running(running: Any, touched: dict[Group, dict[int, None]], policy: Policy, now: float, /) -> None: ...
+    running: RunningFields, touched: dict[Group, dict[int, None]]
+) -> tuple[list[int], list[int], list[int], list[int], list[int], list[int]]: ...
+def age_running(running: RunningFields, aged: list[int], policy: Policy, now: float) -> None: ...
+def begin_running(running: RunningFields, new: list[int], policy: Policy, now: float) -> list[int]: ...
+def free_running(running: RunningFields, indices: list[int], /) -> None: ...

@@ -7,24 +7,52 @@
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 
+cimport cython
+
 from flowsched.builder.groups cimport GroupNode
 from flowsched.cluster._room cimport UNLIMITED, InventoryColumns, check
-from flowsched.cluster.records cimport Group, IdPool
-from flowsched.network._edits cimport NetworkEdits
 from flowsched.policy._costs cimport bucket_and_due
 
 
 cdef class MachineArcsColumns:
     """Columns of `MachineArcs`."""
 
-    cdef public int64_t[::1] node, arc, capacity
-
 
 cdef class RunningArcsColumns:
     """Columns of `RunningArcs`."""
 
-    cdef public int64_t[::1] arc, running, bucket, ending
-    cdef public double[::1] since, due, end
+
+@cython.auto_pickle(False)
+cdef class RunningFields(TypedColumns):
+    """Fields of `RunningArcs` that every round reads."""
+
+    cpdef update(self, dict touched, policy, now):
+        """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
+        cdef list old, aged, new, tails, heads, counts, arcs
+        cdef RunningArcsColumns at
+        cdef double end
+        cdef Py_ssize_t i
+        old, aged, new, tails, heads, counts = find_running(self, touched)
+        at = self.typed
+        if old:
+            self.batch.remove_arcs([at.arc[i] for i in old])
+            release(self, old)
+        if self._ends + len(aged) + len(new) > at.end.shape[0]:
+            self._begin_ends(len(aged) + len(new))
+            at = self.typed
+        end = at.end[0] if self._ends else INFINITY
+        if aged or now >= end or (end < INFINITY and end != at.due[at.ending[0]]):
+            age_running(self, aged, policy, now)
+        if new:
+            arcs = self.batch.new_arcs(tails, heads, counts, begin_running(self, new, policy, now))
+            for i in range(len(new)):
+                at.arc[<int64_t> new[i]] = arcs[i]
+
+    cpdef forget(self, Group group):
+        """Forget the arcs of a group, which the removal of its node removes."""
+        known = self._of.pop(group, None)
+        if known:
+            release(self, list((<dict?> known).values()))
 
 
 cdef double youngest(tuple began) except? -1:
@@ -36,21 +64,20 @@ cdef double youngest(tuple began) except? -1:
     return latest
 
 
-cpdef tuple find_running(running, dict touched):
+cpdef tuple find_running(RunningFields running, dict touched):
     """Compare arcs of `RunningArcs` with the tasks that run: of these groups, on the machines named with each.
 
-    Capacities that differ are sent.
+    Capacities that differ are sent.  The numbers of tasks and the starts of the youngest of them are recorded.
 
     Returns
     -------
     old, aged : list of int
         Indices of arcs that go, and of those with another start.
-    new, tails, heads, counts, starts : list
-        Indices of arcs that come, their ends, the numbers of tasks that run there, and the starts of the youngest of them.
+    new, tails, heads, counts : list of int
+        Indices of arcs that come, their ends, and the numbers of tasks that run there.
     """
     cdef dict of = running._of, nodes = running.groups.nodes, capacities = running.batch._capacity, known, on
-    cdef list old = [], aged = [], new = [], tails = [], heads = [], counts = [], starts = []
-    cdef list free = running._indices._free
+    cdef list old = [], aged = [], new = [], tails = [], heads = [], counts = []
     cdef RunningArcsColumns at = running.typed
     cdef MachineArcsColumns machines = running.machines.typed
     cdef InventoryColumns world = running.cluster.inventory.typed
@@ -75,12 +102,16 @@ cpdef tuple find_running(running, dict touched):
             check(row, rows, "row")
             start = INFINITY if world.slots[row] == UNLIMITED else youngest(began)
             if found is None:
-                found = known[one] = free.pop() if free else running._indices.take()
+                found = known[one] = running._indices.take()
+                index = found
+                if index >= at.arc.shape[0]:
+                    running.grow(arcs=index + 1)
+                    at = running.typed
+                at.running[index], at.since[index] = count, start
                 new.append(found)
                 tails.append((<GroupNode?> nodes[group]).node)
                 heads.append(machines.node[row])
                 counts.append(count)
-                starts.append(start)
                 continue
             index = found
             check(index, at.arc.shape[0], "arc")
@@ -90,7 +121,7 @@ cpdef tuple find_running(running, dict touched):
             if at.since[index] != start:
                 at.since[index] = start
                 aged.append(found)
-    return old, aged, new, tails, heads, counts, starts
+    return old, aged, new, tails, heads, counts
 
 
 cdef tuple age_of(double since, policy, now):
@@ -107,7 +138,7 @@ cdef struct Ends:
     Py_ssize_t count, room
 
 
-cdef Ends ends_of(RunningArcsColumns at, running) except *:
+cdef Ends ends_of(RunningArcsColumns at, RunningFields running) except *:
     """The heap of `RunningArcs`."""
     cdef Ends ends = Ends(&at.end[0], &at.ending[0], running._ends, at.end.shape[0])
     if not 0 <= ends.count <= ends.room:
@@ -149,7 +180,7 @@ cdef void drop_end(Ends *ends) noexcept:
     ends.end[i], ends.arc[i] = ends.end[count], ends.arc[count]
 
 
-cpdef age_running(running, list aged, policy, now):
+cpdef age_running(RunningFields running, list aged, policy, now):
     """Record the ages of these arcs of `RunningArcs`, and of those whose age bucket has ended; costs that differ are sent.
 
     Afterwards the first end in the heap is a current one.
@@ -186,8 +217,8 @@ cpdef age_running(running, list aged, policy, now):
     running._ends = ends.count
 
 
-cpdef list begin_running(running, list new, list counts, list starts, policy, now):
-    """Record, where arcs of `RunningArcs` come, the numbers of running tasks, their starts and their ages; return the costs."""
+cpdef list begin_running(RunningFields running, list new, policy, now):
+    """Record ages where arcs of `RunningArcs` come; return the costs."""
     cdef RunningArcsColumns at = running.typed
     cdef Ends ends = ends_of(at, running)
     cdef int64_t index, bucket = 0
@@ -195,67 +226,31 @@ cpdef list begin_running(running, list new, list counts, list starts, policy, no
     cdef Py_ssize_t i
     cdef object cost = None
     cdef list costs = []
-    for i in range(min(len(new), len(counts), len(starts))):
-        index, start = new[i], starts[i]
+    for i in range(len(new)):
+        index = new[i]
         check(index, at.arc.shape[0], "arc")
+        start = at.since[index]
         if cost is None or start != last:     # most have begun together
             last = start
             bucket, due, cost = age_of(start, policy, now)
-        at.running[index], at.since[index], at.bucket[index], at.due[index] = counts[i], start, bucket, due
+        at.bucket[index], at.due[index] = bucket, due
         put_end(&ends, due, index)
         costs.append(cost)
     running._ends = ends.count
     return costs
 
 
-def forget_running(running, group, /):
-    """Forget the arcs of a group, which the removal of its node removes."""
-    known = (<dict?> running._of).pop(group, None)
-    if known:
-        release(running, list((<dict?> known).values()))
-
-
-cdef int release(running, list indices) except -1:
+cdef int release(RunningFields running, list indices) except -1:
     """Give back indices of arcs."""
     cdef RunningArcsColumns at = running.typed
     cdef int64_t index
     for index in indices:
         check(index, at.due.shape[0], "arc")
         at.due[index] = INFINITY
-    (<IdPool?> running._indices)._free.extend(indices)
+    running._indices._free.extend(indices)
     return 0
 
 
-def free_running(running, list indices not None, /):
+def free_running(RunningFields running not None, list indices not None, /):
     """Give back indices of arcs that are gone."""
     release(running, indices)
-
-
-def update_running(running, dict touched not None, policy, now, /):
-    """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
-    cdef list old, aged, new, tails, heads, counts, starts, costs, arcs
-    cdef NetworkEdits batch = running.batch
-    cdef RunningArcsColumns at
-    cdef int64_t ends
-    cdef double end
-    cdef Py_ssize_t i
-    old, aged, new, tails, heads, counts, starts = find_running(running, touched)
-    at = running.typed
-    if old:
-        batch.remove_arcs([at.arc[i] for i in old])
-        release(running, old)
-    ends = running._ends
-    if ends + len(aged) + len(new) > at.end.shape[0]:
-        running._begin_ends(len(aged) + len(new))
-        at, ends = running.typed, running._ends
-    end = at.end[0] if ends else INFINITY
-    if aged or now >= end or (end < INFINITY and end != at.due[at.ending[0]]):
-        age_running(running, aged, policy, now)
-    if new:
-        if (<IdPool?> running._indices).count > at.arc.shape[0]:
-            running.grow(arcs=(<IdPool> running._indices).count)
-            at = running.typed
-        costs = begin_running(running, new, counts, starts, policy, now)
-        arcs = batch.new_arcs(tails, heads, counts, costs)
-        for i in range(len(new)):
-            at.arc[<int64_t> new[i]] = arcs[i]

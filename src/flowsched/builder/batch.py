@@ -67,20 +67,6 @@ class NetworkBatch(NetworkEdits):
             cost = np.full(k, cost, np.int64)
         return self._network._target.add_arcs(tail, head, capacity, cost, _NOTHING)
 
-    def remove_nodes(self, nodes: Sequence[int]) -> None:
-        """Remove nodes with their arcs."""
-        if nodes:
-            self.count += len(nodes)
-            self.flush()
-            self._network._target.remove_nodes(np.array(nodes, np.int64))
-
-    def remove_arcs(self, arcs: Sequence[int] | Ints) -> None:
-        """Remove arcs."""
-        if len(arcs):
-            self.count += len(arcs)
-            self.flush()
-            self._network._target.remove_arcs(np.asarray(arcs, np.int64))
-
     def set_lower_bounds(self, arcs: Ints, lower: Ints) -> None:
         """Set lower bounds without delay."""
         self.count += len(arcs)

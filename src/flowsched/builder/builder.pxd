@@ -3,6 +3,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from flowsched.builder._arcs cimport ClassFields, RackFields
+from flowsched.builder._running cimport RunningFields
 from flowsched.builder.groups cimport GroupNode, GroupNodes
 from flowsched.builder.scope cimport RoundScope
 from flowsched.cluster.records cimport Changes, Group, JobRecord, TaskClass, World
@@ -11,7 +13,10 @@ from flowsched.network._edits cimport NetworkEdits
 
 cdef class Builder:
     cdef public World cluster
-    cdef public object network, policy, machines, racks, classes, reservations, locality, running, shares, quotas, queues, heads
+    cdef public object network, policy, machines, reservations, locality, shares, quotas, queues, heads
+    cdef public RackFields racks
+    cdef public ClassFields classes
+    cdef public RunningFields running
     cdef public NetworkEdits batch
     cdef public GroupNodes groups
     cdef public dict left_out, gang_groups, class_of, _ranked, _rank_of
@@ -19,6 +24,9 @@ cdef class Builder:
     cdef public int64_t _sent, _rows, _policies
     cdef public tuple _known
     cdef public object _evictions
+    cdef public double latest
+
+    cpdef RoundScope round(self, now)
 
     @cython.locals(rows=int64_t, new=list)
     cpdef update(self, Changes changes, RoundScope scope)
@@ -29,12 +37,13 @@ cdef class Builder:
     @cython.locals(nodes=list)
     cdef list _forget_group(self, Group group)
 
-    @cython.locals(group=Group, job=JobRecord, g=cython.Py_ssize_t, j=cython.Py_ssize_t, nodes=list, arcs=list, job_nodes=dict, aggregators=dict)
+    @cython.locals(group=Group, job=JobRecord, i=cython.Py_ssize_t, g=cython.Py_ssize_t, j=cython.Py_ssize_t, nodes=list, arcs=list,
+                   job_nodes=dict, aggregators=dict, jobs=list, classes=list, tails=list, heads=list, room=list)
     cdef _add_groups(self, list groups, RoundScope scope)
     cdef _reserve(self, RoundScope scope)
 
     @cython.locals(group=Group)
     cpdef bint has_gangs(self) except -1
 
-    @cython.locals(waiting=list)
+    @cython.locals(waiting=list, cls=TaskClass)
     cpdef dict ranks(self)

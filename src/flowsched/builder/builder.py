@@ -33,7 +33,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder._running import forget_running, update_running
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.evictions import EvictionArcs
@@ -56,7 +55,18 @@ from flowsched.policy.constraint import limits
 
 __all__ = ["Builder"]
 
-_REMADE = "queues", "heads", "class_of", "quotas", "waiting", "_ranked", "_ranked_of", "_rank_of", "_evictions"
+_REMADE = (
+    "queues",
+    "heads",
+    "latest",
+    "class_of",
+    "quotas",
+    "waiting",
+    "_ranked",
+    "_ranked_of",
+    "_rank_of",
+    "_evictions",
+)
 """Attributes that `Builder.attach` makes."""
 
 
@@ -86,6 +96,8 @@ class Builder:
         Groups of gangs that have a node.
     left_out : dict of Group
         Groups left out of rounds until the cluster changes.
+    latest : float
+        Latest time of any round so far: groups may have an age bucket as of that time.
     waiting : list of int
         Classes with waiting tasks at the last update, by rank.
     """
@@ -106,6 +118,7 @@ class Builder:
         "gang_groups",
         "groups",
         "heads",
+        "latest",
         "left_out",
         "locality",
         "machines",
@@ -155,6 +168,7 @@ class Builder:
         self.quotas = quotas
         self.queues = Queues(self.cluster, self.groups)
         self.heads = Heads(self.queues, policy.waiting)
+        self.latest = -inf
         self._evictions = EvictionArcs(self.batch, self.classes)
         self._ranked: dict[TaskClass, int] = {}
         """Last result of `ranks`."""
@@ -251,7 +265,10 @@ class Builder:
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with the changes of the cluster and with the time."""
         touched, removed, now, policy, quotas = changes.groups, changes.removed, scope.now, self.policy, self.quotas
-        self.heads.stir(touched, removed, now)
+        if now > self.latest:
+            self.latest = now
+        if self.heads.used:
+            self.heads.stir(touched, removed)
         if quotas is not None:
             quotas.look(chain(removed, touched))
         if removed or changes.gone or changes.classes:
@@ -274,7 +291,7 @@ class Builder:
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
             self.batch.set_supply(self.machines.sink, -self._sent)
-        update_running(self.running, touched, policy, now)
+        self.running.update(touched, policy, now)
         if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
             scope.first = False
             self._reserve(scope)
@@ -395,7 +412,7 @@ class Builder:
 
     def _forget_group(self, group: Group) -> list[int]:
         self.gang_groups.pop(group, None)
-        forget_running(self.running, group)
+        self.running.forget(group)
         node, job_node = self.groups.forget(group)
         nodes = [node, *self.locality.forget(group)] if group.data else [node]
         return nodes if job_node is None else [*nodes, job_node, *self.shares.forget(group.job)]
@@ -421,41 +438,47 @@ class Builder:
         self.racks.join(rows, [self.cluster.by_row[row].rack for row in rows])
         self.machines.add(np.array(new, np.int64))
 
-    def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
+    def _add_groups(self, groups: list[Group], scope: RoundScope) -> None:
         job_nodes, aggregators = self.groups.job_nodes, self.racks.aggregators
-        new_jobs: dict[JobRecord, None] = {}
-        new_classes: dict[int, None] = {}
+        jobs: list[JobRecord] = []
+        classes: list[int] = []
         with_data = []
         for group in groups:
             job, class_id = group.job, group.cls.index
             if job not in job_nodes:
-                new_jobs[job] = None
+                job_nodes[job] = -1
+                jobs.append(job)
             if class_id not in aggregators:
-                new_classes[class_id] = None
+                aggregators[class_id] = -1
+                classes.append(class_id)
             if group.data:
                 with_data.append(group)
             if job.job.gang is not None:
                 self.gang_groups[group] = None
-        jobs, g, j = list(new_jobs), len(groups), len(new_jobs)
-        nodes = self.batch.new_nodes(g + j + len(new_classes))
-        of_groups, of_jobs = nodes[:g], nodes[g : g + j]
-        job_nodes.update(zip(jobs, of_jobs, strict=True))
-        if new_classes:
-            classes = list(new_classes)
+        g, j = len(groups), len(jobs)
+        nodes = self.batch.new_nodes(g + j + len(classes))
+        for i in range(j):
+            job_nodes[jobs[i]] = nodes[g + i]
+        if classes:
             self.racks.add_classes(classes, nodes[g + j :])
             self.classes.grow(classes=max(classes) + 1)
         if with_data:
             self.locality.add(with_data)
-        waits, starts = [], []
-        for group in groups:
-            waits.append(job_nodes[group.job])
-            starts.append(self._entry(group) if group.data else aggregators[group.cls.index])
-        heads = [self.machines.sink] * j + waits + starts
-        arcs = self.batch.new_arcs(of_jobs + of_groups + of_groups, heads, [INF] * (j + g) + [0] * g, 0)
-        apart = self.shares.apart
+        tails, heads, room = nodes[g : g + j], [self.machines.sink] * j, [INF] * j
+        for i in range(g):
+            group = groups[i]
+            tails.append(nodes[i])
+            heads.append(job_nodes[group.job])
+            room.append(INF)
+        for i in range(g):
+            group = groups[i]
+            tails.append(nodes[i])
+            heads.append(self._entry(group) if group.data else aggregators[group.cls.index])
+            room.append(0)
+        arcs = self.batch.new_arcs(tails, heads, room, 0)
         for i in range(j):
-            apart[jobs[i]] = of_jobs[i], arcs[i]
-        if self.groups.add(groups, of_groups, arcs[j : j + g], arcs[j + g :]):
+            self.shares.apart[jobs[i]] = nodes[g + i], arcs[i]
+        if self.groups.add(groups, nodes, arcs, j):
             self.groups.relevel(self.policy, scope.urged)
 
     def _entry(self, group: Group) -> int:
@@ -476,7 +499,7 @@ class Builder:
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
             self._ranked_of = waiting
-            self._ranked = dict.fromkeys(waiting, 0) if len(waiting) < 2 else self._numbered(waiting)
+            self._ranked = self._numbered(waiting) if len(waiting) > 1 else dict.fromkeys(waiting, 0)
             self.class_of = {cls.index: cls for cls in self._ranked}
             self.waiting = [*self.class_of]
         return self._ranked

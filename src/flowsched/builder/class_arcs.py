@@ -12,7 +12,7 @@ that changed since its last update (`Inventory.version` against the class's curs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +31,11 @@ __all__ = ["ClassArcs"]
 
 Ints = NDArray[np.int64]
 
-Refused = Mapping[int, Collection[int]]
+Refused = dict[int, dict[int, None]]
 """Rows where no task makes room in this round, by class (see `evictions`)."""
 
 
-class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
+class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
     """Arcs between classes and machines, and the blockers of one more task there.
 
     Parameters
@@ -71,7 +71,7 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
         self.batch = batch
         self.machines = machines
         self.racks = racks
-        self._why_copy: dict[int, NDArray[np.uint32]] = {}
+        self._why_copy = {}
         self.looks = 0
         """Number of times when blockers may have changed without a change of a machine."""
 
@@ -127,33 +127,27 @@ class ClassArcs(Columns, typed=_arcs.ClassArcsColumns):
         """Check all machines for a class in the next `refresh`, since some of its capacities were lowered for a round."""
         self._cursor[class_id] = 0
 
-    def refresh(self, classes: list[int], policy: Policy, refused: Refused) -> None:
-        """Bring classes up to date with the machines."""
-        inventory = self.cluster.inventory
-        plain = inventory.plain
-        for cursor, members in _arcs.behind(self, classes, inventory.clock).items():
-            self._pull(members, cursor, policy, refused, plain)
+    def _connect(self, c: Ints, r: Ints) -> None:
+        """Add arcs of these classes to these machines."""
+        tails = self.racks.nodes(c, self.racks.of[r])
+        heads = self.machines.node[r]
+        self._arc[c, r] = self.batch.add_arcs(tails, heads, self._capacity[c, r], self._cost[c, r])
 
     def _pull(self, classes: list[int], cursor: int, policy: Policy, refused: Refused, plain: bool) -> None:
+        """Bring classes up to date where Python determines room, if not `plain`, or costs."""
         inventory, recipe, displacing = self.cluster.inventory, policy.recipe, policy.preemption is not None
-        rows = fits = why = prices = None
-        if recipe is None or not plain:
-            index, rows = np.array(classes, np.int64), inventory.changed_since(cursor)
-            if not len(rows):
-                return
-            if not plain:
-                fits, why = inventory.room(index, rows)
-            if recipe is None:
-                prices = policy.place(self.cluster, index, rows)
-        new = _arcs.refresh(
-            self.batch, inventory, self, classes, cursor, recipe, prices, displacing, refused, rows, fits, why
-        )
+        fits = why = prices = None
+        index, rows = np.array(classes, np.int64), inventory.changed_since(cursor)
+        if not len(rows):
+            return
+        if not plain:
+            fits, why = inventory.room(index, rows)
+        if recipe is None:
+            prices = policy.place(self.cluster, index, rows)
+        new = _arcs.refresh(self, classes, cursor, recipe, prices, displacing, refused, rows, fits, why)
         if new is not None:
-            c, r = new
-            tails = self.racks.nodes(c, self.racks.of[r])
-            heads = self.machines.node[r]
-            self._arc[c, r] = self.batch.add_arcs(tails, heads, self._capacity[c, r], self._cost[c, r])
-        if rows is not None and inventory.affinity.fussy:
+            self._connect(*new)
+        if inventory.affinity.fussy:
             for class_id in classes:
                 if inventory.affinity.spreads(class_id):
                     self.racks.spread(class_id, rows)

@@ -20,8 +20,8 @@ cdef class GroupNodes:
     cdef public dict patient, nodes, job_nodes, _groups_of, _levels, _level_cost, _serials
     cdef public list _due
 
-    @cython.locals(group=Group, i=cython.Py_ssize_t)
-    cpdef bint add(self, groups, list nodes, list wait, list run) except *
+    @cython.locals(group=Group, i=cython.Py_ssize_t, levels=dict, costs=dict, counts=dict)
+    cdef bint add(self, list groups, list nodes, list arcs, Py_ssize_t first) except *
 
     @cython.locals(node=GroupNode)
     cpdef tuple forget(self, Group group)

@@ -109,18 +109,21 @@ class GroupNodes:
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
-    def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
+    def add(self, groups: list[Group], nodes: list[int], arcs: list[int], first: int) -> bool:
         """Add new groups, of jobs in `job_nodes`; return True if a priority has no cost yet: `relevel` must follow.
 
         Parameters
         ----------
-        groups : sequence of Group
-        nodes, wait, run : sequence of int
-            Their nodes, the arcs to the jobs' nodes, and those to aggregators or entries.
+        groups : list of Group
+        nodes : list of int
+            Their nodes, and perhaps others after them.
+        arcs : list of int
+            From position `first` on: the arcs to the jobs' nodes, and then those to aggregators or entries.
+        first : int
         """
         levels, costs, counts, new = self._levels, self._level_cost, self._groups_of, False
         for i, group in enumerate(groups):
-            self.nodes[group] = GroupNode(nodes[i], wait[i], run[i])
+            self.nodes[group] = GroupNode(nodes[i], arcs[first + i], arcs[first + len(groups) + i])
             self._serials[group.serial] = group
             counts[group.job] = counts.get(group.job, 0) + 1
             priority = group.cls.priority
@@ -252,7 +255,8 @@ class GroupNodes:
         if bucket != node.bucket:
             node.bucket = bucket
             self._set_cost(group, node, policy, urged)
-            self.patient.pop(group, None)
+            if group in self.patient:
+                del self.patient[group]
             reserve = policy.waiting.reserve
             # Room does not help a task that waits for better company, so nothing is kept free for it.
             if (

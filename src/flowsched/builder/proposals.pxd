@@ -1,6 +1,8 @@
 # A proposal of the flow, compiled: the types of `proposals.py`.
 
-from flowsched.cluster.records cimport TaskClass
+cimport cython
+
+from flowsched.cluster.records cimport Chain, Group, TaskClass
 
 
 cdef class ClassFlow:
@@ -9,3 +11,9 @@ cdef class ClassFlow:
     cdef public tuple standing
     cdef public double size
     cdef public long rank
+
+    cpdef tuple in_line(self)
+
+
+@cython.locals(group=Group, units=cython.Py_ssize_t, first=cython.Py_ssize_t, tasks=list)
+cpdef list tasks_of(list groups, dict taken)

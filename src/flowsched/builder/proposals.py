@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowsched.cluster.records import Group, TaskClass
+from flowsched.cluster.records import Group, TaskClass, TaskRecord
 
-__all__ = ["ClassFlow"]
+__all__ = ["ClassFlow", "tasks_of"]
 
 
 class ClassFlow:
@@ -49,3 +49,19 @@ class ClassFlow:
         """Return a copy in which some attributes have other values."""
         names = "cls", "groups", "rows", "near", "displacing", "standing", "size", "rank"
         return ClassFlow(**{name: other.get(name, getattr(self, name)) for name in names})
+
+    def in_line(self) -> tuple[list[TaskRecord], list[tuple[int, int]]]:
+        """Return its tasks, none of them near data, and the machines in their order."""
+        rows = [*self.rows, *[(row, 1) for row in self.displacing]] if self.displacing else self.rows
+        return tasks_of(self.groups, {}), rows
+
+
+def tasks_of(groups: list[tuple[Group, int]], taken: dict[int, int]) -> list[TaskRecord]:
+    """Return `units` waiting tasks of each group by arrival, after those of the group (by serial) that are taken."""
+    tasks: list[TaskRecord] = []
+    for group, units in groups:
+        first = taken.get(group.serial, 0) if taken else 0
+        tasks += group.waiting.some(first, first + units)
+    if len(groups) > 1:
+        tasks.sort()
+    return tasks

@@ -9,7 +9,7 @@ have changed since the last `refresh`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
@@ -25,7 +25,7 @@ from flowsched.cluster.records import Group, TaskClass, ids_of
 from flowsched.cluster.state import Cluster
 from flowsched.policy import WaitCost
 
-__all__ = ["ClassQueue", "Heads", "QueuedTasks", "Queues", "is_alone"]
+__all__ = ["ClassQueue", "Heads", "QueuedTasks", "Queues"]
 
 Ints = NDArray[np.int64]
 
@@ -303,8 +303,8 @@ class Heads(Columns):
     ----------
     ends : ndarray of float64
         Ends of the age buckets.
-    latest : float
-        Latest time of any round so far: groups may have an age bucket as of that time.
+    used : bool
+        True once an entry was made.
     """
 
     times: NDArray[np.float64] = column("classes", "two", dtype=np.float64)
@@ -319,16 +319,12 @@ class Heads(Columns):
         super().__init__(two=2)
         self.ends = np.array(waiting.ends, np.float64)
         self._queues = queues
-        self._used = False
-        self.latest = -inf
+        self.used = False
 
-    def stir(self, touched: Iterable[Group], removed: Iterable[Group], now: float) -> None:
+    def stir(self, touched: Iterable[Group], removed: Iterable[Group]) -> None:
         """Invalidate the entries of classes after a change of these groups."""
-        if now > self.latest:
-            self.latest = now
-        if self._used:
-            classes = np.array([group.cls.index for group in chain(touched, removed)], np.int64)
-            self.line[classes[classes < len(self.line)], 1] = 0
+        classes = np.array([group.cls.index for group in chain(touched, removed)], np.int64)
+        self.line[classes[classes < len(self.line)], 1] = 0
 
     def look(self, index: Ints, classes: Mapping[int, TaskClass]) -> bool:
         """Bring the entries of classes up to date; return False if a class has a group that is not plain.
@@ -340,7 +336,7 @@ class Heads(Columns):
         classes : mapping of int to TaskClass
             Classes by index, at least the above.
         """
-        self._used = True
+        self.used = True
         self.grow(classes=int(index.max()) + 1)
         for class_id in index[self.line[index, 1] == 0].tolist():
             queue = self._queues.of(classes[class_id])
@@ -350,11 +346,3 @@ class Heads(Columns):
             self.times[class_id] = group.waiting[0].since, queue.eldest
             self.line[class_id] = group.job.serial, ahead
         return True
-
-
-def is_alone(groups: Collection[Group]) -> bool:
-    """Return True for a single plain group, whose tasks are in order without a queue."""
-    if len(groups) > 1:
-        return False
-    (group,) = groups
-    return group.plain()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder._arcs import RackArcsColumns
+from flowsched.builder._arcs import RackArcsColumns, RackFields
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
@@ -34,7 +34,7 @@ ANONYMOUS_RACK = 64
 """Largest number of machines in an anonymous rack."""
 
 
-class RackArcs(Columns, typed=RackArcsColumns):
+class RackArcs(Columns, RackFields, typed=RackArcsColumns):
     """Racks of the machines, aggregators of the classes, and the arcs from aggregators to racks.
 
     Parameters
@@ -60,7 +60,7 @@ class RackArcs(Columns, typed=RackArcsColumns):
         super().__init__()
         self.cluster = cluster
         self.batch = batch
-        self.aggregators: dict[int, int] = {}
+        self.aggregators = {}
         """Node of each class in use."""
         self._rows: dict[int, dict[int, None]] = {}
         """Machines of each rack; none is empty."""
@@ -73,9 +73,9 @@ class RackArcs(Columns, typed=RackArcsColumns):
         self._indices = IdPool()
         self.weighed = False
         """False only if all costs are 0."""
-        self._used: array[int] | None = None
+        self._used = None
         """Arcs that had flow when it was last read, ascending; None before that, and in images."""
-        self._listed: dict[int, array[int]] = {}
+        self._listed = {}
         """Results of `members` by rack; empty in images."""
 
     def __getstate__(self) -> dict[str, Any]:

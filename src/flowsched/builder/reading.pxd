@@ -2,6 +2,7 @@
 
 cimport cython
 
+from flowsched.builder._arcs cimport sent
 from flowsched.builder.builder cimport Builder
 from flowsched.builder.groups cimport GroupNode, GroupNodes
 from flowsched.builder.proposals cimport ClassFlow
@@ -14,6 +15,10 @@ from flowsched.cluster.records cimport Chain, Group, TaskClass, World
 cpdef list read(Builder builder, RoundScope scope, changed=*, among=*)
 
 cdef _queue(Builder builder, TaskClass cls, there, bint fair)
+
+
+@cython.locals(group=Group)
+cdef bint _is_alone(dict groups) except -1
 
 
 @cython.locals(group=Group, left=long)

@@ -11,7 +11,7 @@ from flowsched.builder._arcs import sent
 from flowsched.builder.builder import Builder
 from flowsched.builder.locality import Near
 from flowsched.builder.proposals import ClassFlow
-from flowsched.builder.queues import ClassQueue, is_alone
+from flowsched.builder.queues import ClassQueue
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster.records import Group, TaskClass
@@ -89,9 +89,17 @@ def _queue(builder: Builder, cls: TaskClass, there: Sequence[tuple[int, int]], f
     if queue is not None and not queue.changed:
         return queue
     groups = builder.cluster.waiting[cls]
-    if not fair and (is_alone(groups) or (queue is None and _holds(groups, there))):
+    if not fair and (_is_alone(groups) or (queue is None and _holds(groups, there))):
         return None
     return builder.queues.of(cls)
+
+
+def _is_alone(groups: Collection[Group]) -> bool:
+    """Return True for a single plain group, whose tasks are in order without a queue."""
+    if len(groups) > 1:
+        return False
+    (group,) = groups
+    return group.plain()
 
 
 def _holds(groups: Iterable[Group], there: Sequence[tuple[int, int]]) -> bool:

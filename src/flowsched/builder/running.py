@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class RunningArcs(Columns, typed=_running.RunningArcsColumns):
+class RunningArcs(Columns, _running.RunningFields, typed=_running.RunningArcsColumns):
     """One arc for each group and machine where some of its tasks run.
 
     Parameters
@@ -64,7 +64,7 @@ class RunningArcs(Columns, typed=_running.RunningArcsColumns):
         self.batch = batch
         self.machines = machines
         self.groups = groups
-        self._of: dict[Group, dict[int, int]] = {}
+        self._of = {}
         """Indices of the arcs by group and row, for groups with tasks that have run."""
         self._indices = IdPool()
         self._ends = 0

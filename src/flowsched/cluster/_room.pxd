@@ -32,6 +32,19 @@ cdef class InventoryColumns:    # of `Inventory`
     cdef public uint8_t[::1] usable
 
 
+cdef class TypedColumns:        # base of `Columns`
+    cdef public object typed
+
+
+cdef class MovedFields(TypedColumns):   # fields of `Inventory` that a move of a task reads or changes
+    cdef public int64_t clock, arranged, _log_from, _log_most
+    cdef public list _log, _running_by_level
+    cdef public object affinity, shunned, suitability, tasks, rule, constraints, _reach, _reserved
+
+    cdef bint plain(self) except -1
+    cpdef held(self)
+
+
 cdef class SuitabilityColumns:  # of `Suitability`
     cdef public int64_t[::1] of
     cdef public uint8_t[:, ::1] suits, holds
@@ -60,7 +73,7 @@ cdef struct World:
     Py_ssize_t held_rows
 
 
-cdef InventoryColumns open_world(inventory, World *w)
+cdef InventoryColumns open_world(MovedFields inventory, World *w)
 cdef array.array numbers(Py_ssize_t count)
 cdef object matrix(Py_ssize_t lines, Py_ssize_t width, kind)
 cdef int check_all(const int64_t[::1] index, Py_ssize_t end, str what) except -1

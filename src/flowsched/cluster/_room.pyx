@@ -36,6 +36,25 @@ cdef class SuitabilityColumns:
     """Columns of `Suitability`."""
 
 
+@cython.auto_pickle(False)
+cdef class TypedColumns:
+    """Base of `Columns`, with its arrays as typed fields."""
+
+
+@cython.auto_pickle(False)
+cdef class MovedFields(TypedColumns):
+    """Fields of `Inventory` that a move of a task reads or changes."""
+
+    cdef bint plain(self) except -1:
+        """True if no external limit narrows `room`: no rule, affinity, failure or constraint."""
+        return not (self.rule is not None or self.constraints or self.affinity.fussy or self.shunned.ids)
+
+    cpdef held(self):
+        """Return the class for which each machine is kept (`Reserved.held`); None if none is kept."""
+        reserved = self._reserved
+        return reserved.held if reserved is not None and reserved.holding else None
+
+
 cdef array.array numbers(Py_ssize_t count):
     """Memory for `count` int64, not initialised."""
     fs_allocate()
@@ -48,11 +67,12 @@ cdef object matrix(Py_ssize_t lines, Py_ssize_t width, kind):
 
 
 @cython.boundscheck(False)      # an axis may have the length 0
-cdef InventoryColumns open_world(inventory, World *w):
+cdef InventoryColumns open_world(MovedFields inventory, World *w):
     """Open the columns of an `Inventory`; they exist as long as the result does."""
     cdef InventoryColumns at = inventory.typed
-    cdef SuitabilityColumns suitability = inventory.suitability.typed
+    cdef SuitabilityColumns suitability = (<TypedColumns?> inventory.suitability).typed
     cdef const int64_t[::1] held
+    cdef object kept = inventory.held()
     w.rows, w.classes = min(at.running.shape[0], suitability.of.shape[0]), min(at.demand.shape[0], suitability.suits.shape[0])
     w.resources, w.levels, w.shapes, w.g = at.free.shape[1], at.running_at.shape[1], suitability.suits.shape[1], inventory.suitability.device
     if w.g >= w.resources:
@@ -64,9 +84,8 @@ cdef InventoryColumns open_world(inventory, World *w):
     w.running, w.running_at = &at.running[0], &at.running_at[0, 0]
     w.shape, w.suits = &suitability.of[0], &suitability.suits[0, 0]
     w.held, w.held_rows = NULL, 0
-    reserved = inventory._reserved
-    if reserved is not None and reserved.holding:
-        held = reserved.held
+    if kept is not None:
+        held = kept
         w.held, w.held_rows = &held[0], held.shape[0]
     return at
 
@@ -79,7 +98,7 @@ cdef int check_all(const int64_t[::1] index, Py_ssize_t end, str what) except -1
     return 0
 
 
-def room(inventory, const int64_t[::1] classes not None, const int64_t[::1] rows not None, bint ruled, /):
+def room(MovedFields inventory not None, const int64_t[::1] classes not None, const int64_t[::1] rows not None, bint ruled, /):
     """Return the number of tasks of each class that fit on each machine, and the bits against one more: int64 and uint32, shape (classes, rows)."""
     cdef World w
     cdef InventoryColumns _at = open_world(inventory, &w)
@@ -95,7 +114,7 @@ def room(inventory, const int64_t[::1] classes not None, const int64_t[::1] rows
     return fits, bits
 
 
-def sizes(inventory, const int64_t[::1] classes not None, /):
+def sizes(MovedFields inventory not None, const int64_t[::1] classes not None, /):
     """Return the largest part of any resource of the whole cluster that a task of each class takes, as a list."""
     cdef InventoryColumns at = inventory.typed
     cdef const int64_t[::1] total = inventory.total
@@ -131,7 +150,7 @@ cdef void add_spacious(const int64_t *free, Py_ssize_t rows, const int64_t *need
 
 
 @cython.boundscheck(False)      # an axis may have the length 0
-def spacious(inventory, const int64_t[::1] least not None, /):
+def spacious(MovedFields inventory not None, const int64_t[::1] least not None, /):
     """Return the free amounts of each resource on the machines that have at least `least` of each, summed, int64."""
     cdef InventoryColumns at = inventory.typed
     cdef Py_ssize_t width = at.free.shape[1]
@@ -184,7 +203,7 @@ cdef array.array logged(list log, Py_ssize_t start, int64_t clock, const World *
     return found
 
 
-def changed(inventory, list log not None, Py_ssize_t start, int64_t clock, /):
+def changed(MovedFields inventory not None, list log not None, Py_ssize_t start, int64_t clock, /):
     """Return the rows in a log, from `start` on, that changed after `clock`, in ascending order.
 
     Rows without a machine have changed at 0.

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 import flowsched.cluster._room as _room
 from flowsched.cluster.columns import Columns, IdPool, column, view
-from flowsched.cluster.limits import Reach
 
 __all__ = ["ChangeLog"]
 
@@ -18,7 +17,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class ChangeLog(Columns):
+class ChangeLog(Columns, _room.MovedFields):
     """Columns over rows of machines, with the time of each row's last change.
 
     Attributes
@@ -39,7 +38,6 @@ class ChangeLog(Columns):
         super().__init__(**lengths)
         self.clock = self.arranged = 0
         self._rows = IdPool()
-        self._reach: Reach | None = None
         self._begin_log()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -50,7 +48,6 @@ class ChangeLog(Columns):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._reach = None
         self._begin_log()
 
     @property
@@ -71,7 +68,7 @@ class ChangeLog(Columns):
             self.touch(row)
 
     def _begin_log(self) -> None:
-        self._log: list[int] = []
+        self._log = []
         """Row that changed at each value of `clock` above `_log_from`, in order."""
         self._log_from = self.clock
         self._trim_log()

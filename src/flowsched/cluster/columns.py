@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import ge
+from types import GetSetDescriptorType
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from flowsched.cluster._room import TypedColumns
 from flowsched.cluster.records import IdPool
 
 __all__ = ["Columns", "IdPool", "column", "grown", "view"]
@@ -62,7 +64,7 @@ def view(array: str) -> Any:
     return _View(array)
 
 
-class Columns:
+class Columns(TypedColumns):
     """Base of classes that keep arrays over the same dense indices.
 
     A subclass declares its arrays in its body and calls ``super().__init__``::
@@ -89,15 +91,19 @@ class Columns:
         field for each column, of its name without underscores.  It is made again when an array is.
     """
 
-    typed: Any
     _columns: ClassVar[dict[str, _Column]] = {}
     _axes: ClassVar[dict[str, list[tuple[str, int]]]] = {}
     _views: ClassVar[dict[str, str]] = {}
+    _fields: ClassVar[list[str]] = []
+    """Fields of compiled bases other than `TypedColumns`."""
     _typed: ClassVar[type | None] = None
 
     def __init_subclass__(cls, typed: type | None = None) -> None:
         cls._columns = {**cls._columns, **{name: spec for name, spec in vars(cls).items() if isinstance(spec, _Column)}}
         cls._views = {**cls._views, **{name: spec.of for name, spec in vars(cls).items() if isinstance(spec, _View)}}
+        compiled = [base for base in cls.__mro__ if issubclass(base, TypedColumns) and not issubclass(base, Columns)]
+        named = {name: of for base in compiled[:-1] for name, of in vars(base).items()}
+        cls._fields = [name for name, of in named.items() if isinstance(of, GetSetDescriptorType)]
         cls._axes = {}
         for name, spec in cls._columns.items():
             for position, axis in enumerate(spec.axes):
@@ -154,9 +160,14 @@ class Columns:
             if array.dtype != spec.dtype or array.shape != tuple(map(lengths.get, spec.axes)) or not array.flags.carray:
                 raise ValueError(f"{type(self).__name__}.{name}: an array of another kind")
 
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of compiled bases by name."""
+        return {name: getattr(self, name) for name in self._fields}
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self._views and name != "typed"}
+        return self.fields() | {name: value for name, value in vars(self).items() if name not in self._views}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
         self._renew_views()

@@ -19,7 +19,7 @@ from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.columns import IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
-from flowsched.cluster.limits import Blockers, CustomLimit, Reach, Reserved, Rule
+from flowsched.cluster.limits import Blockers, CustomLimit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
 from flowsched.cluster.records import over_capacity, spare_room, take
 from flowsched.cluster.running import RunningTasks
@@ -103,9 +103,9 @@ class Inventory(ChangeLog, typed=_room.InventoryColumns):
         """Number of positions of `devices` that belong or belonged to a machine, and number of those in use."""
         self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
-        self._running_by_level: list[int] = []
+        self._running_by_level = []
         self.suitability = Suitability(resources.device_index)
-        self.rule: Rule | None = None
+        self.rule = None
         self.affinity = Affinity()
         self.shunned = Shunned()
         self._classes = IdPool()
@@ -117,8 +117,7 @@ class Inventory(ChangeLog, typed=_room.InventoryColumns):
 
     def _detach(self) -> None:
         self.blockers = Blockers(self.resources.names)
-        self._reserved: Reserved | None = None
-        self.constraints: tuple[CustomLimit, ...] = ()
+        self._reserved, self.constraints = None, ()
         self._reach = None
 
     def attach(self, reserved: Reserved, custom: Sequence[CustomLimit]) -> None:
@@ -486,17 +485,6 @@ class Inventory(ChangeLog, typed=_room.InventoryColumns):
         for limit in self.constraints:
             limit.narrow(classes, rows, fits, why)
         return fits, why
-
-    @property
-    def plain(self) -> bool:
-        """True if no external limit narrows `room`: no rule, affinity, failure or constraint."""
-        return not (self.rule is not None or self.constraints or self.affinity.fussy or self.shunned.ids)
-
-    @property
-    def held(self) -> Ints | None:
-        """Class for which each machine is kept (`Reserved.held`); None if none is kept."""
-        reserved = self._reserved
-        return reserved.held if reserved is not None and reserved.holding else None
 
     def worst_running(self) -> int | None:
         """Return the worst (largest) priority of all running tasks, None without any."""

@@ -130,11 +130,8 @@ class Membership(Views):
         """Earliest known time at which a resting task waits again; infinite without one."""
         return min((due for due in self.resting.values() if due is not None), default=inf)
 
-    def date(self, now: float) -> None:
-        """Set the start of waiting to `now` for tasks without one, and end the rests whose back-off is over."""
-        super().date(now)
-        if not self.resting:
-            return
+    def _end_rests(self, now: float) -> None:
+        """End the rests whose back-off is over; the back-offs without an end begin now."""
         for id, due in self.resting.items():
             if due is None:
                 self.resting[id] = now + self.attempts[id].rest()

@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t
 
+from flowsched.cluster._room cimport MovedFields
+
 cdef enum:
     PLACE = 0
     JOB = 1
@@ -21,7 +23,7 @@ cdef class Chain:
     cdef void* last
     cdef Py_ssize_t count
 
-    cdef list some(self, Py_ssize_t first, Py_ssize_t end)
+    cpdef list some(self, Py_ssize_t first, Py_ssize_t end)
 
 cdef class TaskClass:
     cdef public int64_t index, priority, tasks
@@ -81,7 +83,7 @@ cdef class IdPool:
     cpdef give(self, index)
 
 cdef class World:
-    cdef public object inventory
+    cdef public MovedFields inventory
     cdef public dict by_row, waiting, queues, machines, tasks, jobs, attempts, resting, by_class, _waiting_ids, _classes, _idle
     cdef public Changes _changes
     cdef public list by_index, _timeless
@@ -89,7 +91,9 @@ cdef class World:
     cdef public int64_t events, _turn, _serial
     cdef public bint moving, midway
 
+    cpdef Changes changes(self, now=*)
     cpdef date(self, now)
+    cpdef tuple moment(self)
 
 cdef class Transaction:
     cdef readonly World cluster
@@ -102,4 +106,14 @@ cdef class Transaction:
     cpdef restore(self, TaskRecord task)
     cpdef rollback(self)
 
+cdef class Starts:
+    cdef public list tasks, machines, devices, turns
+    cdef public dict placements, gangs
+    cdef public tuple moment
+
+cpdef tuple moved(dict before, dict machines)
+cpdef list complete(World world, list tasks, type ended)
+cpdef list add_tasks(World world, Group group, list ids, time, duration)
+cpdef Group group_for(World world, JobRecord job, task, demand, shuns=*)
+cpdef int64_t start_again(World world, list tasks, list machines, list devices, int64_t run, now) except -1
 cdef int displace(World world, list tasks) except -1

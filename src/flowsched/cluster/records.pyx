@@ -23,7 +23,7 @@ cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, fs_fetch
+from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, MovedFields, TypedColumns, fs_fetch
 
 from collections import namedtuple
 from math import inf
@@ -49,7 +49,7 @@ Placement.__doc__ = "Row and devices of a running task, and the time of its star
 
 cdef object new = object.__new__, put = object.__setattr__
 cdef object placement = Placement, highest = inf, lowest = -inf
-cdef object _NOTHING = MappingProxyType({})
+cdef object _NOTHING = MappingProxyType({}), _NONE = frozenset()
 
 
 ctypedef int (*Setter)(object slot, object of, object value) except -1
@@ -228,8 +228,8 @@ cdef class Chain:
     def __repr__(self):
         return f"Chain({self.some(0, self.count)!r})"
 
-    cdef list some(self, Py_ssize_t first, Py_ssize_t end):
-        """Records from one position up to another one."""
+    cpdef list some(self, Py_ssize_t first, Py_ssize_t end):
+        """Return the tasks from one position up to another one."""
         cdef list found = []
         cdef void* at = self.first
         cdef Py_ssize_t i
@@ -587,7 +587,7 @@ cdef class World:
         True in the middle of one move: after an exception there, the moves cannot be taken back.
     """
 
-    def __init__(self, inventory):
+    def __init__(self, MovedFields inventory not None):
         self.inventory, self.by_row, self.waiting, self.queues = inventory, {}, {}, {}
         self.machines, self.tasks, self.jobs, self.attempts, self.resting, self.by_class = {}, {}, {}, {}, {}, {}
         self._waiting_ids, self._changes, self._timeless = {}, Changes.__new__(Changes), []
@@ -612,15 +612,29 @@ cdef class World:
         """Changes since the last call of `Cluster.changes`; they are kept."""
         return self._changes
 
-    cpdef date(self, now):
-        """Set the start of waiting to `now` for tasks without one."""
-        cdef TaskRecord task
-        for task in self._timeless:
-            if task.since is None:
-                task.since = now
-        self._timeless.clear()
+    cpdef Changes changes(self, now=None):
+        """Return the changes since the last call, and forget them; tasks submitted without a time wait since `now`."""
+        cdef Changes changes = self._changes
+        if now is not None:
+            self.date(now)
+            changes = self._changes
+        self._changes = Changes.__new__(Changes)
+        if self._idle or changes.gone:
+            self._drop_unused(changes)
+        return changes
 
-    def moment(self):
+    cpdef date(self, now):
+        """Set the start of waiting to `now` for tasks without one, and end the rests whose back-off is over."""
+        cdef TaskRecord task
+        if self._timeless:
+            for task in self._timeless:
+                if task.since is None:
+                    task.since = now
+            self._timeless.clear()
+        if self.resting:
+            self._end_rests(now)
+
+    cpdef tuple moment(self):
         """Return a state mark: its numbers change with each event, commit and trial, and at the end of a rest."""
         return self.events, self._turn, self.inventory.clock
 
@@ -850,11 +864,34 @@ def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /
     return run, ended
 
 
-def moved(dict before not None, dict machines not None, out, /):
-    """Write the tasks that start to an `Outcome`, by their turns; return the other tasks that stop or move, in that order."""
-    cdef dict placements = out.placements, gangs = out.gangs
-    cdef list tasks = out.tasks, places = out.machines, devices = out.devices, turns = out.turns, others = []
-    cdef list order = list(before)
+@cython.final
+@cython.auto_pickle(False)
+cdef class Starts:
+    """Collected starts of a round.
+
+    Attributes
+    ----------
+    tasks : list of TaskRecord
+    machines : list of machine id
+    devices : list of tuple of int
+    turns : list of int
+        Turns before the round.
+    placements : dict of task to machine
+    gangs : dict of task to int
+        See `Round`.
+    moment : tuple of int
+        State mark of the cluster at the end of the round.
+    """
+
+    def __cinit__(self):
+        self.tasks, self.machines, self.devices, self.turns, self.placements, self.gangs = [], [], [], [], {}, {}
+
+
+cpdef tuple moved(dict before, dict machines):
+    """Return the tasks that start, by their turns, and the other tasks that stop or move, in that order."""
+    cdef Starts out = Starts.__new__(Starts)
+    cdef dict placements = out.placements
+    cdef list others = [], order = list(before)
     cdef TaskRecord task
     cdef Before state
     cdef int64_t turn = 0, row = -1
@@ -877,14 +914,14 @@ def moved(dict before not None, dict machines not None, out, /):
                 group = task.group
                 gang = None if group.job.job.gang is None else group.job.serial
             if gang is not None:
-                gangs[task.id] = gang
-            tasks.append(task)
-            places.append(machine)
-            devices.append(task.devices)
-            turns.append(state.turn)
+                out.gangs[task.id] = gang
+            out.tasks.append(task)
+            out.machines.append(machine)
+            out.devices.append(task.devices)
+            out.turns.append(state.turn)
         elif task.row < 0 or task.turn != state.turn:
             others.append(task)
-    return others
+    return out, others
 
 
 def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
@@ -990,7 +1027,7 @@ cdef int64_t span(list tasks) except -1:
     return most
 
 
-cdef RunningTasksColumns columns_for(running, list tasks, bint grow):
+cdef RunningTasksColumns columns_for(TypedColumns running, list tasks, bint grow):
     """Columns of `RunningTasks`, with a place for each of the tasks."""
     cdef int64_t need = span(tasks)
     cdef RunningTasksColumns at = running.typed
@@ -1030,7 +1067,7 @@ cdef int run_no_more(running, RunningTasksColumns at, list tasks) except -1:
     return 0
 
 
-def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
+def take(MovedFields inventory not None, int64_t row, int64_t class_id, devices, int64_t count, /):
     """Take the room of tasks of a class, each on these devices; with a negative count, give their room back.
 
     IndexError if the machine, the class or a device does not exist; then nothing has changed.
@@ -1038,7 +1075,7 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
     take_room(inventory, row, class_id, devices, count)
 
 
-cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
+cdef int take_room(MovedFields inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
     cdef InventoryColumns at = inventory.typed
     cdef int64_t resources = at.free.shape[1], g, first, width
     cdef int64_t share = 0, d, i, clock = inventory.clock + 1
@@ -1070,7 +1107,7 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
     if lacking or at.over[row] or at.running[row] > at.slots[row]:
         note_over(inventory, at, row)
     log.append(row)
-    if len(log) > <int64_t> inventory._log_most:
+    if len(log) > inventory._log_most:
         inventory._trim_log()
     affinity = inventory.affinity
     if affinity._classes:
@@ -1080,7 +1117,7 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
     return 0
 
 
-cdef uint32_t bits_over(inventory, InventoryColumns at, int64_t row) except? 0:
+cdef uint32_t bits_over(MovedFields inventory, InventoryColumns at, int64_t row) except? 0:
     """Bits of the resources of which a machine's tasks take more than it has; resources that a rule decides on are left out."""
     cdef int64_t g = inventory.suitability.device, d
     cdef bint ruled = inventory.rule is not None
@@ -1098,7 +1135,7 @@ cdef uint32_t bits_over(inventory, InventoryColumns at, int64_t row) except? 0:
     return bits
 
 
-cdef int note_over(inventory, InventoryColumns at, int64_t row) except -1:
+cdef int note_over(MovedFields inventory, InventoryColumns at, int64_t row) except -1:
     """Update `Inventory.over` of a machine; the slots of the network depend on whether it is 0."""
     cdef uint32_t bits = bits_over(inventory, at, row)
     if bits != at.over[row]:
@@ -1107,17 +1144,17 @@ cdef int note_over(inventory, InventoryColumns at, int64_t row) except -1:
     return 0
 
 
-def over_capacity(inventory, int64_t row, /):
+def over_capacity(MovedFields inventory not None, int64_t row, /):
     """Return the bits (see `flowsched.cluster.limits`) of the resources of which a machine's tasks take more than it has."""
     return bits_over(inventory, inventory.typed, row)
 
 
-def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
+def spare_room(MovedFields inventory not None, int64_t row, int64_t class_id, int64_t most, /):
     """Return the number of further tasks of the class, up to `most`, that fit by slots and resources alone; 0 for a class with devices."""
     return spare(inventory, row, class_id, most)
 
 
-cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) except -1:
+cdef int64_t spare(MovedFields inventory, int64_t row, int64_t class_id, int64_t most) except -1:
     cdef InventoryColumns at = inventory.typed
     cdef int64_t resources = at.free.shape[1], g = inventory.suitability.device, d, count, need, free
     if not (0 <= row < at.free.shape[0] and 0 <= class_id < at.demand.shape[0]):
@@ -1134,11 +1171,11 @@ cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) excep
 
 
 @cython.boundscheck(False)      # memory is only prefetched
-def fetch(inventory, dict tasks not None, ids, /):
+def fetch(MovedFields inventory not None, dict tasks not None, ids, /):
     """Prefetch the memory of running tasks that are about to end, and of their machines: without it, most of the time is spent on cache misses."""
     cdef list found = []
     cdef InventoryColumns at = inventory.typed
-    cdef RunningTasksColumns running = inventory.tasks.typed
+    cdef RunningTasksColumns running = (<TypedColumns?> inventory.tasks).typed
     cdef const int64_t* row = &running.row[0]
     cdef const double* end = &running.end[0]
     cdef const int64_t* free = &at.free[0, 0]
@@ -1177,11 +1214,11 @@ def settle(World world not None, list tasks not None, int32_t row, tuple devices
 
 
 cdef int place(World world, list tasks, Group group, int32_t row, tuple devices, since) except -1:
-    cdef object inventory = world.inventory
+    cdef MovedFields inventory = world.inventory
     cdef int64_t class_id = group.cls.index
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
-    cdef object running = inventory.tasks
+    cdef TypedColumns running = inventory.tasks
     cdef RunningTasksColumns at = columns_for(running, tasks, True)
     take_room(inventory, row, class_id, devices, count)
     append((<MachineRecord?> machines[row]).tasks, tasks)
@@ -1200,10 +1237,10 @@ cdef int displace(World world, list tasks) except -1:
     cdef TaskRecord first = tasks[0]
     cdef Group group = first.group
     cdef object since = first.began, row = first.row
-    cdef object inventory = world.inventory
+    cdef MovedFields inventory = world.inventory
     cdef dict on = group.on, machines = world.by_row
     cdef list began
-    cdef object running = inventory.tasks
+    cdef TypedColumns running = inventory.tasks
     cdef RunningTasksColumns at = columns_for(running, tasks, False)
     take_room(inventory, first.row, group.cls.index, first.devices, -len(tasks))
     take_out((<MachineRecord?> machines[row]).tasks, tasks)
@@ -1330,7 +1367,7 @@ cdef int undo(dict before, World world) except -1:
     return 0
 
 
-def start_again(World world not None, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
+cpdef int64_t start_again(World world, list tasks, list machines, list devices, int64_t run, now) except -1:
     """Start tasks on machines (by id) and devices as they started in a trial, since which nothing has happened.
 
     Their runs are numbered after `run`; the last number is returned.  The state is as after a commit that checks: tasks with
@@ -1420,7 +1457,7 @@ cdef int remove(World world, TaskRecord task) except -1:
     return 0
 
 
-def complete(World world not None, list tasks not None, type ended not None, /):
+cpdef list complete(World world, list tasks, type ended):
     """Remove completed tasks; return their runs, as values of the class `EndedRun`."""
     cdef TaskRecord task
     cdef list over = []
@@ -1431,7 +1468,7 @@ def complete(World world not None, list tasks not None, type ended not None, /):
     return over
 
 
-def add_tasks(World world not None, Group group not None, list ids not None, time, duration, /):
+cpdef list add_tasks(World world, Group group, list ids, time, duration):
     """Add new tasks to the queue of a group."""
     cdef Py_ssize_t count = len(ids)
     cdef list indices = world._indices.take_some(count), records
@@ -1459,7 +1496,7 @@ def found_group(World world not None, Group group not None, /):
     return group
 
 
-def group_for(World world not None, JobRecord job not None, task, demand, shuns=frozenset(), /):
+cpdef Group group_for(World world, JobRecord job, task, demand, shuns=()):
     """Return the group of tasks of a job like this one that keep away from the machines in `shuns`; a new one if there is none."""
     cdef tuple spread = (task.apart, task.apart_in_rack), key, pairs = task.data
     cdef TaskClass cls
@@ -1467,7 +1504,7 @@ def group_for(World world not None, JobRecord job not None, task, demand, shuns=
     of_job = job.job.id if kind is None and (spread[0] is not None or spread[1] is not None) else None
     key = (
         demand.tobytes(), tuple(constraints.items()) if constraints else (), job.job.priority, kind,
-        tuple(prefers.items()) if prefers else (), task.tolerations, spread, of_job, frozenset(task.avoids),
+        tuple(prefers.items()) if prefers else (), task.tolerations, spread, of_job, frozenset(task.avoids) if task.avoids else _NONE,
     )
     if shuns:
         key += (shuns,)

@@ -24,13 +24,10 @@ from flowsched.cluster.joining import joins
 from flowsched.cluster.model import Resources
 from flowsched.cluster.records import Changes, complete, fetch
 from flowsched.cluster.rehearsal import take_part
-from flowsched.cluster.task_events import TaskEvents
+from flowsched.cluster.task_events import TaskEvents, job_submitted, task_completed
 from flowsched.exceptions import FlowschedError, InputError, TornStateError
 
-__all__ = ["Cluster", "Moment"]
-
-Moment = tuple[int, int, int]
-"""State mark between two calls; see `Cluster.moment`."""
+__all__ = ["Cluster"]
 
 IDLE_CLASSES = 64
 """Number of classes without tasks that are kept for later tasks of their kind."""
@@ -86,11 +83,8 @@ class Cluster(TaskEvents):
 
     # -- changes -------------------------------------------------------------------------------------------------
 
-    def changes(self, now: float | None = None) -> Changes:
-        """Return the changes since the last call, and forget them; tasks submitted without a time wait since `now`."""
-        if now is not None:
-            self.date(now)
-        changes, self._changes = self._changes, Changes()
+    def _drop_unused(self, changes: Changes) -> None:
+        """Drop the classes without tasks that are too many, and the machines that are gone."""
         while len(self._idle) > IDLE_CLASSES:
             key = next(iter(self._idle))
             del self._idle[key]
@@ -100,7 +94,6 @@ class Cluster(TaskEvents):
             del self.by_class[cls]
         for row in changes.gone:
             self.inventory.drop_machine(row)
-        return changes
 
     def forget_tries(self, turn: int) -> None:
         """Restore every order as before trial moves that were all taken back, and mark everything as changed.
@@ -157,7 +150,8 @@ class Cluster(TaskEvents):
             atomic, the events before it stand; those after it did not happen.  ``error.index`` is its position, and
             ``error.ended`` has the runs that the events before it ended.
         """
-        self.check_whole()
+        if self.midway:
+            self.check_whole()
         if atomic:
             self._rehearse(events)
             atomic = len(events) > 1  # a single event is refused whole in any case
@@ -165,10 +159,10 @@ class Cluster(TaskEvents):
         ended: list[ev.EndedRun] = []
         try:
             if len(events) < MANY:
-                self._apply(events, ended, atomic)
+                _apply(self, events, ended, atomic)
             else:
                 with uncollected():
-                    self._apply(events, ended, atomic)
+                    _apply(self, events, ended, atomic)
         except FlowschedError as error:
             if atomic:
                 raise TornStateError("an event was refused that had happened in a small cluster") from error
@@ -190,44 +184,6 @@ class Cluster(TaskEvents):
             error.ended = ()
             error.add_note(f"event {error.index} of {len(events)}, of which none has happened")
             raise
-
-    def _apply(self, events: Sequence[ev.Event], ended: list[ev.EndedRun], together: bool) -> None:
-        """Apply events; record the runs that they end.
-
-        The cluster is `midway` during each event, and with `together` also between them.
-        """
-        many, rest = len(events) > _FEW, 0
-        for position, event in enumerate(events):
-            if position < rest:  # it was applied with another one
-                continue
-            if many and not position % _FETCHED:
-                self._fetch(events[position : position + _FETCHED])
-            kind = type(event)
-            if kind is ev.MachineAdded:
-                rest = position + self._join(events, position, together)
-            elif many and kind is ev.TaskCompleted:
-                rest = position + self._complete(events, position, ended, together)
-            if rest > position:
-                continue
-            handler = _HANDLERS.get(kind)
-            if handler is None:
-                raise InputError(f"event: an event expected, got {quoted(event)}")
-            if event.time is not None:
-                time = number(f"{type(event).__name__}: time", event.time)
-                if time is not event.time:  # a NumPy number, which may overflow in arithmetic
-                    event = replace(event, time=time)
-            self.midway = True
-            try:
-                over = handler(self, event)
-            except FlowschedError:
-                self.midway = together  # it was refused before it changed anything
-                raise
-            self.events += 1  # before `midway` is reset: the journal counts by it
-            self.midway = together
-            if over is not None:
-                ended += over
-        if together:
-            self.midway = False
 
     def _join(self, events: Sequence[ev.Event], position: int, together: bool) -> int:
         """Add machines with equal descriptions at once, from this position on; return their number."""
@@ -265,16 +221,55 @@ class Cluster(TaskEvents):
             )
 
 
+def _apply(cluster: Cluster, events: tuple[ev.Event, ...], ended: list[ev.EndedRun], together: bool) -> None:
+    """Apply events; record the runs that they end.
+
+    The cluster is `midway` during each event, and with `together` also between them.
+    """
+    position, many = 0, len(events) > _FEW
+    while position < len(events):
+        event = events[position]
+        kind, done = type(event), 0
+        if many and not position % _FETCHED:
+            cluster._fetch(events[position : position + _FETCHED])
+        if kind is ev.MachineAdded:
+            done = cluster._join(events, position, together)
+        elif many and kind is ev.TaskCompleted:
+            done = cluster._complete(events, position, ended, together)
+        position += done or 1
+        if done:
+            continue
+        handler = _HANDLERS.get(kind)
+        if handler is None:
+            raise InputError(f"event: an event expected, got {quoted(event)}")
+        if event.time is not None:
+            time = number(f"{kind.__name__}: time", event.time)
+            if time is not event.time:  # a NumPy number, which may overflow in arithmetic
+                event = replace(event, time=time)
+        cluster.midway = True
+        try:
+            over = handler(cluster, event)
+        except FlowschedError:
+            cluster.midway = together  # it was refused before it changed anything
+            raise
+        cluster.events += 1  # before `midway` is reset: the journal counts by it
+        cluster.midway = together
+        if over is not None:
+            ended += over
+    if together:
+        cluster.midway = False
+
+
 _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], list[ev.EndedRun] | None]] = {
     ev.MachineAdded: Cluster._machine_added,
     ev.MachineUpdated: Cluster._machine_updated,
     ev.MachineDrained: Cluster._machine_drained,
     ev.MachineFailed: Cluster._machine_failed,
     ev.MachineRemoved: Cluster._machine_removed,
-    ev.JobSubmitted: Cluster._job_submitted,
+    ev.JobSubmitted: job_submitted,
     ev.TaskSubmitted: Cluster._task_submitted,
     ev.TaskStarted: Cluster._task_started,
-    ev.TaskCompleted: Cluster._task_completed,
+    ev.TaskCompleted: task_completed,
     ev.TaskFailed: Cluster._task_failed,
     ev.TaskStopped: Cluster._task_stopped,
     ev.TaskRemoved: Cluster._task_removed,

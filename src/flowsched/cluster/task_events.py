@@ -30,7 +30,7 @@ from flowsched.cluster.records import (
 from flowsched.cluster.views import found
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownTaskError
 
-__all__ = ["TaskEvents"]
+__all__ = ["TaskEvents", "job_submitted", "task_completed"]
 
 _TASK, _ID = {Task}, attrgetter("id")
 
@@ -52,75 +52,12 @@ class TaskEvents(MachineEvents):
         self.users: dict[Hashable, User] = {}
         self.runs = 0
 
-    def _job_submitted(self, event: ev.JobSubmitted) -> None:
-        described = Job(event.id, event.user, event.priority, event.gang, event.deadline, event.closed)
-        old = self.jobs.get(event.id)
-        if old is not None and old.tasks:
-            raise DuplicateIdError(f"job {event.id!r} already exists")
-        tasks = event.tasks if type(event.tasks) is Tasks else ordered(f"job {event.id!r}: tasks", event.tasks)
-        if described.closed and not tasks:
-            raise InputError(f"job {event.id!r}: a closed job needs tasks: it leaves with the last one")
-        runs = self._runs(event.id, tasks)
-        self._serial += 1
-        job = self.jobs[event.id] = JobRecord(untracked(described), self._serial)
-        if event.user is not None:
-            self.users.setdefault(event.user, User(event.user))
-        durations = tasks.durations if type(tasks) is Tasks else None
-        first = 0
-        for like, ids, demand in runs:
-            added = self._add_tasks(job, like, ids, demand, event.time)
-            if durations is not None:
-                for record, duration in zip(added, durations[first : first + len(ids)], strict=True):
-                    record.duration = duration
-            first += len(ids)
-
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
         job = found(self.jobs, event.job, UnknownIdError, "job")
         if job.job.closed:
             raise InputError(f"job {event.job!r} is closed: it takes no more tasks")
-        for like, ids, demand in self._runs(event.job, (event.task,)):
-            self._add_tasks(job, like, ids, demand, event.time)
-
-    def _runs(
-        self, job: Hashable, tasks: tuple[Task, ...] | Tasks
-    ) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
-        """Check new tasks; return the series of tasks that differ only in their ids: the first task, all ids, and the demand."""
-        ids: list[Hashable]
-        if isinstance(tasks, Tasks):
-            ids = tasks.ids
-        else:
-            if len(tasks) == 1 and type(tasks[0]) is Task and tasks[0].id not in self.tasks:  # the most frequent case
-                return [(tasks[0], [tasks[0].id], self.resources.demand_of(tasks[0]))]
-            if not _TASK.issuperset(map(type, tasks)):
-                for i, task in enumerate(tasks):
-                    if not isinstance(task, Task):
-                        raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
-            ids = list(map(_ID, tasks))
-        if len(set(ids)) < len(ids) or not self.tasks.keys().isdisjoint(ids):
-            seen = set(self.tasks)
-            for id in ids:
-                if id in seen:
-                    raise DuplicateIdError(f"task {id!r} already exists")
-                seen.add(id)
-        runs = (
-            tasks.runs
-            if isinstance(tasks, Tasks)
-            else [(end, tasks[first]) for first, end in pairwise((0, *alike(tasks, DESCRIPTION)))]
-        )
-        found, first = [], 0
-        for end, like in runs:
-            found.append((like, ids[first:end], self.resources.demand_of(like)))
-            first = end
-        return found
-
-    def _add_tasks(
-        self, job: JobRecord, like: Task, ids: list[Hashable], demand: NDArray[np.int64], time: float | None
-    ) -> list[TaskRecord]:
-        """Add tasks that differ from this one only in their ids."""
-        group = group_for(self, job, like, demand)
-        if like.retries is not None:
-            self.attempts.update(dict.fromkeys(ids, Attempts(like.retries, like.backoff)))
-        return add_tasks(self, group, ids, time, inf if like.duration is None else like.duration)
+        for like, ids, demand in _runs(self, event.job, (event.task,)):
+            _add_tasks(self, job, like, ids, demand, event.time)
 
     def _task_started(self, event: ev.TaskStarted) -> None:
         if self._stale(event):
@@ -162,23 +99,6 @@ class TaskEvents(MachineEvents):
         if record.row < 0:
             raise InputError(f"task {task!r} waits and does not run")
         return record
-
-    def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
-        if event.run is not None and self._stale(event):
-            return []
-        stopped = self._stopping_run(event) if self.stopping else None
-        if stopped is not None:  # it completed before it was stopped
-            self._let_go([stopped], event.time)
-            if event.task in self.tasks and self.tasks[event.task].run == stopped:
-                remove_task(self, self.tasks[event.task])
-            return []
-        try:
-            record = self.tasks.get(event.task)
-        except TypeError:  # unhashable, so it is no id
-            record = None
-        return complete(
-            self, [record if record is not None and record.row >= 0 else self._running(event.task)], ev.EndedRun
-        )
 
     def _done(self, events: Sequence[ev.Event]) -> list[TaskRecord]:
         """Return the tasks of the leading events that are plain completions of present runs."""
@@ -254,3 +174,98 @@ class TaskEvents(MachineEvents):
             raise InputError(
                 f"task {event.task!r}: progress: a number from 0 to 1 expected, got {quoted(event.progress)}"
             )
+
+
+def job_submitted(cluster: TaskEvents, event: ev.JobSubmitted) -> None:
+    """Add a job and its tasks."""
+    id, given, durations = event.id, event.tasks, None
+    described = Job(id, event.user, event.priority, event.gang, event.deadline, event.closed)
+    old = cluster.jobs.get(id)
+    if old is not None and old.tasks:
+        raise DuplicateIdError(f"job {id!r} already exists")
+    tasks: tuple[Task, ...] | Tasks
+    if type(given) is Tasks:
+        tasks, durations = given, given.durations
+    else:
+        tasks = tuple(given) if type(given) is list else ordered(f"job {id!r}: tasks", given)
+    if described.closed and not tasks:
+        raise InputError(f"job {id!r}: a closed job needs tasks: it leaves with the last one")
+    runs = _runs(cluster, id, tasks)
+    cluster._serial += 1
+    job = cluster.jobs[id] = JobRecord(untracked(described), cluster._serial)
+    if described.user is not None:
+        cluster.users.setdefault(described.user, User(described.user))
+    first = 0
+    for like, ids, demand in runs:
+        added = _add_tasks(cluster, job, like, ids, demand, event.time)
+        if durations is not None:
+            for record, duration in zip(added, durations[first : first + len(ids)], strict=True):
+                record.duration = duration
+        first += len(ids)
+
+
+def task_completed(cluster: TaskEvents, event: ev.TaskCompleted) -> list[ev.EndedRun]:
+    """Remove a task that has ended, and return its run."""
+    id = event.task
+    if event.run is not None and cluster._stale(event):
+        return []
+    stopped = cluster._stopping_run(event) if cluster.stopping else None
+    if stopped is not None:  # it completed before it was stopped
+        cluster._let_go([stopped], event.time)
+        if id in cluster.tasks and cluster.tasks[id].run == stopped:
+            remove_task(cluster, cluster.tasks[id])
+        return []
+    try:
+        record = cluster.tasks.get(id)
+    except TypeError:  # unhashable, so it is no id
+        record = None
+    return complete(cluster, [record if record is not None and record.row >= 0 else cluster._running(id)], ev.EndedRun)
+
+
+def _runs(
+    cluster: TaskEvents, job: Hashable, tasks: tuple[Task, ...] | Tasks
+) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
+    """Check new tasks; return the series of tasks that differ only in their ids: the first task, all ids, and the demand."""
+    known, resources = cluster.tasks, cluster.resources
+    ids: list[Hashable]
+    if type(tasks) is Tasks:
+        ids = tasks.ids
+    else:
+        if len(tasks) == 1 and type(tasks[0]) is Task and tasks[0].id not in known:  # the most frequent case
+            return [(tasks[0], [tasks[0].id], resources.demand_of(tasks[0]))]
+        if not _TASK.issuperset(map(type, tasks)):
+            for i, task in enumerate(tasks):
+                if not isinstance(task, Task):
+                    raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
+        ids = list(map(_ID, tasks))
+    if len(set(ids)) < len(ids) or not known.keys().isdisjoint(ids):
+        seen = set(known)
+        for id in ids:
+            if id in seen:
+                raise DuplicateIdError(f"task {id!r} already exists")
+            seen.add(id)
+    runs = (
+        tasks.runs
+        if type(tasks) is Tasks
+        else [(end, tasks[first]) for first, end in pairwise((0, *alike(tasks, DESCRIPTION)))]
+    )
+    found, first = [], 0
+    for end, like in runs:
+        found.append((like, ids[first:end], resources.demand_of(like)))
+        first = end
+    return found
+
+
+def _add_tasks(
+    cluster: TaskEvents,
+    job: JobRecord,
+    like: Task,
+    ids: list[Hashable],
+    demand: NDArray[np.int64],
+    time: float | None,
+) -> list[TaskRecord]:
+    """Add tasks that differ from this one only in their ids."""
+    group = group_for(cluster, job, like, demand)
+    if like.retries is not None:
+        cluster.attempts.update(dict.fromkeys(ids, Attempts(like.retries, like.backoff)))
+    return add_tasks(cluster, group, ids, time, inf if like.duration is None else like.duration)

@@ -138,7 +138,7 @@ class Extras:
             if known is None or kind is FlowNetwork:  # a network has checked itself
                 continue
             for thing in of_kind:
-                own = thing.fields() if isinstance(thing, records.World) else {}
+                own = thing.fields() if isinstance(thing, records.World | columns.Columns) else {}
                 _compare(
                     kind, known, {**own, **getattr(thing, "__dict__", {})}
                 )  # `__getstate__` takes them for granted

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 cdef class NetworkEdits:
-    cdef public object count
+    cdef public int64_t count
     cdef readonly object _network
     cdef readonly dict _supply, _capacity, _cost     # numbers that wait
     cdef int64_t[::1] stage
@@ -12,12 +12,15 @@ cdef class NetworkEdits:
     cdef int64_t[::1] part(self, Py_ssize_t i, Py_ssize_t k)
     cdef object array(self, Py_ssize_t i, Py_ssize_t k)
     cdef list ids(self, Py_ssize_t i, Py_ssize_t k)
+    cdef object gone(self, list ids)
     cdef int put(self, Py_ssize_t i, Py_ssize_t k, values) except -1
     cdef int send(self, int what, dict waiting, arcs, values) except -1
     cdef int64_t *wait(self, dict waiting, Py_ssize_t k) except NULL
     cdef int apply(self, int what, dict waiting, Py_ssize_t k) except -1
     cpdef list new_nodes(self, Py_ssize_t k)
     cpdef list new_arcs(self, list tail, head, capacity, cost)
+    cpdef remove_nodes(self, list nodes)
+    cpdef remove_arcs(self, arcs)
     cpdef set_supply(self, node, supply)
     cpdef set_capacity(self, arc, capacity)
     cpdef set_cost(self, arc, cost)

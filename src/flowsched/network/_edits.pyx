@@ -112,6 +112,25 @@ cdef class NetworkEdits:
         self.count += k
         return found
 
+    cpdef remove_nodes(self, list nodes):
+        """Remove nodes with their arcs."""
+        if nodes:
+            self._network._target.remove_nodes(self.gone(nodes))
+
+    cpdef remove_arcs(self, arcs):
+        """Remove arcs."""
+        if len(arcs):
+            self._network._target.remove_arcs(self.gone(arcs if type(arcs) is list else arcs.tolist()))
+
+    cdef object gone(self, list ids):
+        """Send the numbers that wait; return ids as an array, which is valid up to the next change."""
+        cdef Py_ssize_t k = len(ids)
+        self.flush()
+        self.count += k
+        self.ready(k)
+        self.put(0, k, ids)
+        return self.array(0, k)
+
     cpdef set_supply(self, node, supply):
         """Set the supply of a node in the next `flush`."""
         self._supply[node] = supply

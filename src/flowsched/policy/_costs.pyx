@@ -18,7 +18,7 @@ from libc.math cimport INFINITY, nextafter
 from libc.stdint cimport int64_t
 
 from flowsched._faults cimport fs_allocate
-from flowsched.cluster._room cimport InventoryColumns, World, check_all, matrix, open_world
+from flowsched.cluster._room cimport InventoryColumns, MovedFields, World, check_all, matrix, open_world
 
 from array import array as new_array
 
@@ -120,7 +120,7 @@ cdef int64_t price(const World *w, const Recipe *of, int64_t c, int64_t r, const
     return <int64_t> min(max(rint(total * of.factor), 0.0), of.most)
 
 
-def costs(inventory, int kind, const int64_t[::1] classes not None, const int64_t[::1] rows not None, /):
+def costs(MovedFields inventory not None, int kind, const int64_t[::1] classes not None, const int64_t[::1] rows not None, /):
     """Return one built-in cost, float64, shape (classes, rows)."""
     cdef World w
     cdef InventoryColumns _at = open_world(inventory, &w)
@@ -136,7 +136,7 @@ def costs(inventory, int kind, const int64_t[::1] classes not None, const int64_
     return found
 
 
-def prices(inventory, recipe, const int64_t[::1] classes not None, const int64_t[::1] rows not None, /):
+def prices(MovedFields inventory not None, recipe, const int64_t[::1] classes not None, const int64_t[::1] rows not None, /):
     """Return the cost of a placement by built-in costs alone, int64, shape (classes, rows)."""
     cdef World w
     cdef Recipe of

@@ -16,6 +16,9 @@ cdef class AdmissionCheck:
     cdef public dict evicted_for
     cdef public object quotas, _contest
 
+    @cython.locals(attempt=_Attempt, again=cython.bint, tasks=list, rows=list)
+    cpdef bint admit(self, list proposals) except *
+
 
 cdef class _Attempt:
     cdef public AdmissionCheck check

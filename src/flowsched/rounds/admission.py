@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, is_not
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from flowsched.cluster.records import Group, JobRecord, Placement, TaskRecord, T
 from flowsched.policy import OMEGA
 from flowsched.rounds.contest import Contest, contest
 from flowsched.rounds.fair_order import Route, progressive_fill
-from flowsched.rounds.packing import Refuse, fill, in_line
+from flowsched.rounds.packing import Refuse, fill
 from flowsched.rounds.preemption import candidates, victims
 
 __all__ = ["AdmissionCheck"]
@@ -83,7 +83,7 @@ class AdmissionCheck:
         again = step < 1 and bool(proposals)
         if self.quotas is not None:
             within = list(map(partial(_within, self.quotas, self.builder.classes.cost), proposals))
-            again |= any(some is not all_ for some, all_ in zip(within, proposals, strict=True))
+            again |= any(map(is_not, within, proposals))
             proposals = [proposal for proposal in within if proposal is not None]
         if self._contest is not None:
             found, self._contest = self._contest, None
@@ -97,7 +97,8 @@ class AdmissionCheck:
             offers = self.builder.offers(np.array([p.cls.index for p in proposals]))
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         elif len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-            attempt.start_rows(*in_line(proposals[0]), 0)
+            tasks, rows = proposals[0].in_line()
+            attempt.start_rows(tasks, rows, 0)
         else:
             for alike in self._together(proposals):
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room on its former machine

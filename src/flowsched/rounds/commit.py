@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import pairwise
 
+from flowsched.boundary._values import frozen
 from flowsched.boundary.validate import quoted
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import TaskRecord, Transaction, begin_runs, concerned, start_again, starts
-from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round, Starts
+from flowsched.cluster.records import Starts, TaskRecord, Transaction, begin_runs, concerned, start_again, starts
+from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round
 
 __all__ = ["begun", "carry_out", "happen"]
 
@@ -44,7 +45,7 @@ def carry_out(
     if known is not None:
         first = cluster.runs + 1
         cluster.runs = start_again(cluster, known.tasks, known.machines, known.devices, cluster.runs, round.now)
-        return Commit.whole(round, first)
+        return frozen(Commit, {"conflicts": {}, "first_run": first, "ended": (), "_round": round})
     return _carry_out_checked(cluster, round, only, graceful, quotas)
 
 
@@ -83,7 +84,7 @@ def _as_found(cluster: Cluster, round: Round) -> Starts | None:
     if known is None or known.gangs or known.moment != cluster.moment():
         return None
     inventory = cluster.inventory
-    if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
+    if inventory.rule is not None or inventory.constraints or inventory.held() is not None or cluster.stopping:
         return None  # their answers may have changed
     if inventory.affinity.fussy:
         return None  # affinity: tasks start one by one

@@ -64,7 +64,7 @@ def contest(
     inventory, heads = builder.cluster.inventory, builder.heads
     if len(sent) < _MANY or inventory.rule is not None or inventory.constraints:
         return None
-    if scope.urged or scope.now < heads.latest:
+    if scope.urged or scope.now < builder.latest:
         return None
     machines = {row for there in sent.values() for row, _ in there}
     if len(machines) > 1 or any(group.cls.index in sent for group in scope.withheld):

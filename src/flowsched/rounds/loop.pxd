@@ -2,9 +2,10 @@
 
 cimport cython
 
+from flowsched.builder._arcs cimport with_room
 from flowsched.builder.builder cimport Builder
 from flowsched.builder.scope cimport RoundScope
-from flowsched.cluster.records cimport Transaction, World
+from flowsched.cluster.records cimport Starts, Transaction, World, moved
 from flowsched.rounds.admission cimport AdmissionCheck
 
 
@@ -16,6 +17,11 @@ cdef class _Clock:
 
     @cython.locals(stats=dict, limited=cython.bint)
     cdef bint run(self, batch, double start) except *
+
+
+@cython.locals(cluster=World, clock=_Clock, transaction=Transaction, start=double, check=AdmissionCheck, scope=RoundScope, had_room=set,
+               graceful=cython.bint, starts=Starts, others=list, cut=cython.bint, attributes=dict)
+cdef tuple _make(Builder builder, verdicts, now, time_limit)
 
 
 @cython.locals(builder=Builder, scope=RoundScope, cluster=World, had_room=set, offered=cython.bint, proposed=cython.bint, again=cython.bint,

@@ -49,24 +49,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
+from flowsched.boundary._values import frozen
 from flowsched.boundary.collector import MANY, uncollected
-from flowsched.boundary.validate import frozen
 from flowsched.builder._arcs import with_room
 from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.reading import read
 from flowsched.builder.reservations import Terms
 from flowsched.builder.scope import RoundScope
-from flowsched.cluster.records import Transaction
+from flowsched.cluster.records import Starts, Transaction, moved
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import TimeLimitError
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.backfill import overtake, start_gangs
 from flowsched.rounds.gangs import Gangs
-from flowsched.rounds.outcome import Stops, outcome, round_of
+from flowsched.rounds.outcome import Stops, stops_of
 from flowsched.rounds.reclaim import exchange, make_way
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Round, RoundStats, Share, Starts
+from flowsched.rounds.values import Round, RoundStats, Share
 from flowsched.rounds.verdicts import NOBODY, Verdicts
 from flowsched.rounds.withholding import withhold
 
@@ -131,7 +131,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
 
 def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | None) -> tuple[Round, bool]:
     start = time.perf_counter()
-    cluster = builder.cluster
+    cluster, policy = builder.cluster, builder.policy
     cluster.date(now)  # first, so that it is kept whatever the result of the round is
     clock = _Clock(inf if time_limit is None else start + time_limit)
     transaction, turn = Transaction(cluster, now), cluster.turn
@@ -150,8 +150,10 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                 if gangs is not None:
                     start_gangs(check, gangs, clock.late)
                 check.restore_unneeded()
-                withheld = withhold(check)
-                starts, stops = outcome(check)
+                graceful = policy.preemption is not None and policy.preemption.graceful
+                withheld = withhold(check, graceful) if graceful or cluster.stopping else ()
+                starts, others = moved(transaction.before, cluster.by_row)
+                stops = stops_of(check, others) if others else None
                 shares = None
                 if builder.shares.fairness is not None or builder.shares.limit:
                     report = builder.shares.report([task.group.job for task in transaction.before])
@@ -172,14 +174,23 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     cluster.midway = False
     cut = clock.late or clock.gap > 0
     changes = builder.batch.count - changes
-    again = again_at(builder, scope, cut, len(waiting), terms, changes > 0)
+    again = again_at(builder, scope, cut, 0 if waiting is NOBODY else len(waiting), terms, changes > 0)
     nodes, arcs = builder.batch.sizes()
     stats = frozen(RoundStats, {
         "nodes": nodes, "arcs": arcs, "changes": changes, "solves": clock.solves, "gap": clock.gap, "cost": clock.cost,
         "seconds_update": clock.update, "seconds_solve": clock.solve,
         "seconds_read": time.perf_counter() - start - clock.update - clock.solve,
     })  # fmt: skip
-    return round_of(starts, stops, now, waiting, stats, shares or _NO_SHARES, again, cluster.moment()), cut
+    attributes = {
+        "now": now, "placements": starts.placements, "preemptions": {}, "migrations": {}, "waiting": waiting,
+        "stats": stats, "shares": shares or _NO_SHARES, "gangs": starts.gangs, "again_at": again,
+    }  # fmt: skip
+    if stops is None:
+        starts.moment = cluster.moment()
+        attributes["_starts"] = starts
+    else:
+        attributes.update(stops.attributes(starts))
+    return frozen(Round, attributes), cut
 
 
 def _taken(cluster: Cluster, starts: Starts, stops: Stops | None) -> list[int]:

@@ -148,14 +148,13 @@ class Meter:
 
     def commit(self, round: Round, done: Commit) -> None:
         """Count a commit."""
-        if done.is_all_of(round):
-            placed, preempted, migrated = len(round.placements), len(round.preemptions), len(round.migrations)
-        else:
-            kinds = [type(delta) for delta in done.accepted]
-            placed, preempted, migrated = kinds.count(Place), kinds.count(Preempt), kinds.count(Migrate)
-        self._placed += placed
-        self._preempted += preempted
-        self._migrated += migrated
+        if done._round is round:  # all of a round of starts
+            self._placed += len(round.placements)
+            return
+        kinds = [type(delta) for delta in done.accepted]
+        self._placed += kinds.count(Place)
+        self._preempted += kinds.count(Preempt)
+        self._migrated += kinds.count(Migrate)
         self._refused += len(done.conflicts)
 
     def call(self, hooks: Iterable[RoundHook], round: Round) -> None:

@@ -1,28 +1,16 @@
-"""Outcome of a round as values: the changes of its transaction."""
+"""Stops and migrations of a round as values."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowsched.boundary.validate import frozen
-from flowsched.cluster.records import TaskRecord, moved
-from flowsched.cluster.state import Moment
+from flowsched.cluster.records import Starts, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
-from flowsched.rounds.values import (
-    Delta,
-    Migrate,
-    Preempt,
-    Preemption,
-    Reason,
-    Round,
-    RoundStats,
-    Share,
-    Starts,
-)
+from flowsched.rounds.values import Delta, Migrate, Preempt, Preemption, deltas_of, devices_of, turns_of
 
-__all__ = ["Stops", "outcome", "round_of"]
+__all__ = ["Stops", "stops_of"]
 
 
 @dataclass(slots=True)
@@ -47,16 +35,17 @@ class Stops:
     turns: dict[Hashable, int] = field(default_factory=dict)
     devices: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
 
+    def attributes(self, starts: Starts) -> dict[str, Any]:
+        """Return the attributes of a `Round` with these stops and starts."""
+        return {
+            "preemptions": self.preemptions, "migrations": self.migrations,
+            "deltas": (*self.preempts, *self.migrates, *deltas_of(starts)),
+            "devices": {**devices_of(starts), **self.devices}, "turns": {**turns_of(starts), **self.turns},
+        }  # fmt: skip
 
-def outcome(check: AdmissionCheck) -> tuple[Starts, Stops | None]:
-    """Collect the starts, and the stops and moves if there are any, of the transaction."""
-    starts = Starts()
-    others = moved(check.transaction.before, check.cluster.by_row, starts)
-    return starts, _stops(check, others) if others else None
 
-
-def _stops(check: AdmissionCheck, tasks: Sequence[TaskRecord]) -> Stops:
-    """Collect the stops and moves."""
+def stops_of(check: AdmissionCheck, tasks: Sequence[TaskRecord]) -> Stops:
+    """Collect the stops and moves of tasks in the transaction."""
     policy, by_row, before = check.builder.policy, check.cluster.by_row, check.transaction.before
     price = policy.preemption.price if policy.preemption else 0.0
     found = Stops()
@@ -74,29 +63,3 @@ def _stops(check: AdmissionCheck, tasks: Sequence[TaskRecord]) -> Stops:
             found.migrations[task.id], found.devices[task.id] = (old, machine), task.devices
             found.migrates.append(Migrate(task.id, old, machine, task.devices, cause))
     return found
-
-
-def round_of(
-    starts: Starts,
-    stops: Stops | None,
-    now: float,
-    waiting: Mapping[Hashable, Reason],
-    stats: RoundStats,
-    shares: Mapping[Hashable, Share],
-    again_at: float,
-    moment: Moment,
-) -> Round:
-    """Return the whole outcome as one value."""
-    starts.moment = moment
-    attributes: dict[str, Any] = {
-        "now": now, "placements": starts.placements, "preemptions": {}, "migrations": {}, "waiting": waiting,
-        "stats": stats, "shares": shares, "gangs": starts.gangs, "again_at": again_at,
-    }  # fmt: skip
-    if stops is None:
-        attributes["_starts"] = starts
-    else:
-        attributes["preemptions"], attributes["migrations"] = stops.preemptions, stops.migrations
-        attributes["deltas"] = (*stops.preempts, *stops.migrates, *starts.deltas())
-        attributes["devices"] = {**starts.devices_of(), **stops.devices}
-        attributes["turns"] = {**starts.turns_of(), **stops.turns}
-    return frozen(Round, attributes)

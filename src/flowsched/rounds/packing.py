@@ -21,23 +21,22 @@ Packing", 2011.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from operator import attrgetter, itemgetter
-from types import MappingProxyType
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.class_arcs import ClassArcs
-from flowsched.builder.proposals import ClassFlow
+from flowsched.builder.proposals import ClassFlow, tasks_of
 from flowsched.cluster._room import spacious
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import Group, TaskRecord
+from flowsched.cluster.records import TaskRecord
 
-__all__ = ["Refuse", "fill", "in_line"]
+__all__ = ["Refuse", "fill"]
 
 Ints = NDArray[np.int64]
 
@@ -148,7 +147,7 @@ def fill(
     """
     inventory = classes.cluster.inventory
     if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-        start_rows(*in_line(proposals[0]), 0)
+        start_rows(*proposals[0].in_line(), 0)
         return
     queues: list[tuple[_Queue, list[tuple[int, int]]]] = []
     for proposal in proposals:
@@ -157,7 +156,7 @@ def fill(
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
             queues.append((_Queue(proposal, group.waiting[first : first + units]), [(row, units)]))
-        queues.append((_Queue(proposal, _tasks_of(proposal.groups, taken)), proposal.rows))
+        queues.append((_Queue(proposal, tasks_of(proposal.groups, taken)), proposal.rows))
     rows = [row for _, there in queues for row, _ in there]
     contested, worse_leave = set(rows), False
     if preempts is not None:
@@ -184,27 +183,6 @@ def fill(
     for queue, _ in queues:
         if queue.proposal.displacing:
             queue.start([(row, 1) for row in queue.proposal.displacing], start_rows)
-
-
-def in_line(proposal: ClassFlow) -> tuple[list[TaskRecord], list[tuple[int, int]]]:
-    """Return the tasks of a proposal, none of them near data, and the machines in their order."""
-    rows = proposal.rows
-    if proposal.displacing:
-        rows = [*rows, *((row, 1) for row in proposal.displacing)]
-    return _tasks_of(proposal.groups), rows
-
-
-def _tasks_of(groups: Sequence[tuple[Group, int]], taken: Mapping[int, int] = MappingProxyType({})) -> list[TaskRecord]:
-    """Return `units` waiting tasks of each group by arrival, after those of the group (by serial) that are taken."""
-    if len(groups) == 1 and not taken:
-        ((group, units),) = groups
-        return [group.waiting[0]] if units == 1 else group.waiting[:units]
-    tasks = []
-    for group, units in groups:
-        first = taken.get(group.serial, 0)
-        tasks += group.waiting[first : first + units]
-    tasks.sort(key=attrgetter("turn"))
-    return tasks
 
 
 def _contested(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], inventory: Inventory) -> set[int]:

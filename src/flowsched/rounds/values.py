@@ -11,10 +11,8 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from flowsched.boundary.validate import frozen
 from flowsched.cluster.events import EndedRun
-from flowsched.cluster.records import TaskRecord, places
-from flowsched.cluster.state import Moment
+from flowsched.cluster.records import Starts, places
 
 __all__ = [
     "Commit",
@@ -154,48 +152,6 @@ KINDS = Place, Preempt
 """Kinds of deltas, for `flowsched.cluster.records`."""
 
 
-class Starts:
-    """Collected starts of a round.
-
-    Attributes
-    ----------
-    tasks : list of TaskRecord
-    machines : list of machine id
-    devices : list of tuple of int
-    turns : list of int
-        Turns before the round.
-    placements : dict of task to machine
-    gangs : dict of task to int
-        See `Round`.
-    moment : Moment
-        State mark of the cluster at the end of the round.
-    """
-
-    __slots__ = "devices", "gangs", "machines", "moment", "placements", "tasks", "turns"
-
-    moment: Moment
-
-    def __init__(self) -> None:
-        self.tasks: list[TaskRecord] = []
-        self.machines: list[Hashable] = []
-        self.devices: list[tuple[int, ...]] = []
-        self.turns: list[int] = []
-        self.placements: dict[Hashable, Hashable] = {}
-        self.gangs: dict[Hashable, int] = {}
-
-    def deltas(self) -> tuple[Place, ...]:
-        """Return `Round.deltas` of these tasks."""
-        return tuple(places(self.tasks, self.machines, self.devices, Place))
-
-    def devices_of(self) -> dict[Hashable, tuple[int, ...]]:
-        """Return `Round.devices` of these tasks."""
-        return {task.id: devices for task, devices in zip(self.tasks, self.devices, strict=True)}
-
-    def turns_of(self) -> dict[Hashable, int]:
-        """Return `Round.turns` of these tasks."""
-        return {task.id: turn for task, turn in zip(self.tasks, self.turns, strict=True)}
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
     """Share of a job or a user, in tasks.
@@ -304,9 +260,24 @@ def _made_later(cls: type, name: str, make: Callable[[Any], Any]) -> None:
     setattr(cls, name, later)
 
 
-_made_later(Round, "deltas", lambda round: round._starts.deltas())
-_made_later(Round, "devices", lambda round: round._starts.devices_of())
-_made_later(Round, "turns", lambda round: round._starts.turns_of())
+def devices_of(starts: Starts) -> dict[Hashable, tuple[int, ...]]:
+    """Return `Round.devices` of starts."""
+    return {task.id: devices for task, devices in zip(starts.tasks, starts.devices, strict=True)}
+
+
+def turns_of(starts: Starts) -> dict[Hashable, int]:
+    """Return `Round.turns` of starts."""
+    return {task.id: turn for task, turn in zip(starts.tasks, starts.turns, strict=True)}
+
+
+def deltas_of(starts: Starts) -> tuple[Place, ...]:
+    """Return `Round.deltas` of starts."""
+    return tuple(places(starts.tasks, starts.machines, starts.devices, Place))
+
+
+_made_later(Round, "deltas", lambda round: deltas_of(round._starts))
+_made_later(Round, "devices", lambda round: devices_of(round._starts))
+_made_later(Round, "turns", lambda round: turns_of(round._starts))
 
 
 @dataclass(frozen=True)
@@ -331,19 +302,10 @@ class Commit:
     first_run: int = 0
     ended: tuple[EndedRun, ...] = ()
     _round: ClassVar[Round | None] = None
-    """Source of `accepted`, for a commit made by `whole`."""
-
-    @classmethod
-    def whole(cls, round: Round, first_run: int) -> Commit:
-        """Return the commit of a round of starts only, of which nothing was refused."""
-        return frozen(cls, {"conflicts": {}, "first_run": first_run, "ended": (), "_round": round})
+    """Source of `accepted`, where all of a round of starts has happened."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def is_all_of(self, round: Round) -> bool:
-        """Return True if all of the round has happened."""
-        return self._round is round or self.accepted is round.deltas
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:
@@ -354,4 +316,4 @@ class Commit:
         return dict(zip(starts, count(self.first_run)))
 
 
-_made_later(Commit, "accepted", lambda commit: commit._round.deltas)  # of `Commit.whole`
+_made_later(Commit, "accepted", lambda commit: commit._round.deltas)

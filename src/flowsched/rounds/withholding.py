@@ -12,16 +12,12 @@ from flowsched.rounds.admission import AdmissionCheck
 __all__ = ["withhold"]
 
 
-def withhold(check: AdmissionCheck) -> Collection[Hashable]:
+def withhold(check: AdmissionCheck, graceful: bool) -> Collection[Hashable]:
     """Take back the starts that have no room before runs have stopped; return their tasks.
 
-    A gang starts whole or not at all.
+    A gang starts whole or not at all.  `graceful` is that of `PreemptionCost`.
     """
     cluster, transaction = check.cluster, check.transaction
-    preemption = check.builder.policy.preemption
-    graceful = preemption is not None and preemption.graceful
-    if not (graceful or cluster.stopping):
-        return ()
     held: dict[int, list[Stop]] = {}
     for stop in cluster.stopping.values():
         held.setdefault(stop.row, []).append(stop)
