@@ -3,15 +3,12 @@
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar, final
 
-from typing_extensions import disjoint_base
-
 _T = TypeVar("_T")
 _Class = TypeVar("_Class", bound=type)
 
 __test__: Final[dict[str, str]]
 
 @final
-@disjoint_base
 class Slots:
     def __init__(self, cls: type, names: Iterable[str]) -> None: ...
     def __call__(self, *values: Any) -> None: ...
