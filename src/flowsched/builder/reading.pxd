@@ -2,7 +2,6 @@
 
 cimport cython
 
-from flowsched.builder._arcs cimport sent
 from flowsched.builder.builder cimport Builder
 from flowsched.builder.groups cimport GroupNode, GroupNodes
 from flowsched.builder.proposals cimport ClassFlow
