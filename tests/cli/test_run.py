@@ -121,7 +121,9 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
     said = result.stderr
     assert "bad failed: task 'bad' ended with exit status 127" in said
     assert "slow failed: task 'slow' ran longer than its time limit" in said
-    assert "huge failed: it never fits here: it asks for 5 cpu, and no machine has more than 4; 2048 mem" in " ".join(said.split())
+    assert "huge failed: it never fits here: it asks for 5 cpu, and no machine has more than 4; 2048 mem" in " ".join(
+        said.split()
+    )
     assert "nowhere failed: it never fits here" in said
     assert "gang.1 failed: another task of its gang failed" in said
 
