@@ -34,7 +34,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from flowsched._guard import Exclusive
-from flowsched.boundary.validate import LARGEST_FLOAT, ids, instance, number, seconds, truth, whole
+from flowsched.boundary.validate import LARGEST_FLOAT, ids, instance, number, quoted, seconds, truth, whole
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import EndedRun, Event
@@ -123,7 +123,7 @@ class Durable(Generic[E]):
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        instance("policy", policy, Policy)
+        _policy(policy)
         with self._calls:
             self._check_ready()
             if self.journal is None:
@@ -451,7 +451,7 @@ class Scheduler(Durable[RoundEngine]):
         *,
         journal: JournalOrPath | None = None,
     ) -> None:
-        policy = instance("policy", Policy() if policy is None else policy, Policy)
+        policy = _policy(Policy() if policy is None else policy)
         super().__init__(RoundEngine(policy, resources, whole("seed", seed, 0, 2**128 - 1)), journal)
 
     @property
@@ -532,3 +532,10 @@ def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies:
     recovery = Scheduler.restore(path, policy, policies).recovery
     assert recovery is not None
     return recovery
+
+
+def _policy(policy: Any) -> Policy:
+    """Return a policy; the error for a name shows how to get the policy of that name."""
+    if isinstance(policy, str):
+        raise InputError(f"policy: a Policy expected, got {quoted(policy)}; Policy.named({quoted(policy)}) returns one")
+    return instance("policy", policy, Policy)

@@ -267,3 +267,19 @@ def test_what_is_measured_may_be_any_part_of_several_devices() -> None:
     sched = lived()
     sched.apply(fs.UsageSampled("run", {"gpu": 1.37}), MachineSampled("m", {"cpu": 2.5, "gpu": 1.37}))
     assert sched.cluster.resources.usage("u", {"gpu": 1.37}).tolist() == [0, 0, 1_370_000]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda s: fs.Scheduler("pack"), r"policy: a Policy expected, got 'pack'; Policy\.named\('pack'\) returns one"),
+        (lambda s: setattr(s, "policy", "pack"), r"Policy\.named\('pack'\)"),
+        (lambda s: s.apply([fs.MachineAdded("m", {"cpu": 1})]), r"apply takes events as arguments: apply\(\*events\)"),
+        (lambda s: s.apply(fs.MachineAdded("m", {"cpus": 1})), "the resources are cpu, mem, gpu; did you mean 'cpu'?"),
+        (lambda s: s.apply(fs.MachineAdded("m", {}, labels={"gen": 3})), r"labels\['gen'\]: names and values of labels are text, got 3"),
+        (lambda s: fs.Policy.named("pck"), "did you mean 'pack'?"),
+    ],
+)  # fmt: skip
+def test_an_error_shows_the_correct_form(call: Any, words: str) -> None:
+    with pytest.raises(fs.InputError, match=words):
+        call(fs.Scheduler())

@@ -71,7 +71,7 @@ def _labels(me: str, labels: Any) -> Mapping[str, str]:
         return _NOTHING
     for name, value in mapping(f"{me}: labels", labels).items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InputError(f"{me}: labels[{quoted(name)}] must be text, as its name, got {quoted(value)}")
+            raise InputError(f"{me}: labels[{quoted(name)}]: names and values of labels are text, got {quoted(value)}")
     key = tuple((name, labels[name]) for name in sorted(labels))
     return _same_labels(key) if all(type(text) is str for pair in key for text in pair) else _frozen(dict(key))
 
