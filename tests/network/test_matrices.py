@@ -168,7 +168,7 @@ def test_impossible_assignment():
     assert caught.value.cut[:2].all()
 
 
-@pytest.mark.parametrize("cost", [[1, 2], np.zeros((2, 2, 2)), [[np.nan]]], ids=["vector", "cube", "nan"])
+@pytest.mark.parametrize("cost", [[1, 2], np.zeros((2, 2, 2, 2)), [[np.nan]]], ids=["vector", "stack of stacks", "nan"])
 def test_wrong_assignments(cost):
     with pytest.raises(fs.InputError, match="cost"):
         fs.assignment(cost)
