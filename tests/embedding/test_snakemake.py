@@ -217,7 +217,8 @@ def test_the_page_prints_what_it_says(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "HOME": str(tmp_path)}
     ran = 0
     for block in blocks((DOCS / "howto" / "embed_snakemake.md").read_text(encoding="utf-8")):
-        for command in block.code.splitlines():
+        for line in block.code.splitlines():
+            command = line.removeprefix("$ ")
             if block.kind != "console" or not command.startswith(("snakemake ", "python ")):
                 continue
             program = [sys.executable, *(["-m"] if command.startswith("snakemake") else [])]

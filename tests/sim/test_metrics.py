@@ -21,7 +21,7 @@ from flowsched.rounds import Reason, ReasonCode
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, Metrics, Percentiles, Simulation, Workload, report, write_report
 from flowsched.sim.metrics import WALL_CLOCK
-from flowsched.sim.plots import _BINS, _thinned, draw
+from flowsched.sim.plots import _BINS, FORMATS, _thinned, draw
 from flowsched.sim.summary import amount, duration, facts_line, tables
 
 
@@ -223,8 +223,10 @@ def test_the_report_escapes_and_draws_even_nothing(nothing: Metrics) -> None:
 
 @pytest.mark.long
 def test_plots_are_the_same_each_time(metrics: Metrics) -> None:
-    assert [p.svg for p in draw(metrics)] == [p.svg for p in draw(metrics)]
-    assert all(re.match(rb"<\?xml", p.svg) for p in draw(metrics))
+    assert [p.image(form) for p in draw(metrics) for form in FORMATS] == [
+        p.image(form) for p in draw(metrics) for form in FORMATS
+    ]
+    assert all(re.match(rb"<\?xml", p.image()) for p in draw(metrics))
 
 
 def test_without_matplotlib_the_extra_is_named(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:

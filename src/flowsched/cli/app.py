@@ -22,6 +22,9 @@ def main() -> None:
     """Run the command line and exit: 0 done, 2 bad input, 74, 130 and 141 as in `endings`; commands may define more."""
     try:
         app = application()
+        from flowsched.cli.endings import process
+
+        process(lambda: app(prog_name="flowsched"))
     except ImportError as missing:
         name = (missing.name or "").partition(".")[0]
         if name not in ("click", "rich", "simpy"):
@@ -30,9 +33,6 @@ def main() -> None:
             f"flowsched: {name} is missing, which the command line needs: pip install 'flowsched[cli]'", file=sys.stderr
         )
         sys.exit(2)
-    from flowsched.cli.endings import process
-
-    process(lambda: app(prog_name="flowsched"))
 
 
 def application() -> click.Group:
