@@ -62,7 +62,7 @@ def test_what_cannot_be_started_has_ended(tmp_path: Path) -> None:
     plain.write_text("no program")
     with Agent([UNIT, nowhere], state=tmp_path / "state") as agent:
         bad = {"missing": ["/no/such/program"], "plain": [str(plain)], "folder": [str(tmp_path)]}
-        agent.submit("u", Container("before", vcore=2), ["true"])
+        agent.submit("u", Container("before", vcore=2), ["sleep", "1"])  # the others come while it runs
         for id, command in bad.items():
             assert agent.submit("u", Container(id, vcore=2), command).outcome is Outcome.QUEUED
         agent.submit("u", Container("after", vcore=2), ["true"])

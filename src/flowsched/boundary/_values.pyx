@@ -1,6 +1,6 @@
 """Values that are made without the steps of the constructors that `dataclass` makes.
 
-Those set attribute by attribute through ``object.__setattr__``, at 2,000 instructions each.
+They set attribute by attribute through ``object.__setattr__``, at 2,000 instructions each.
 """
 
 cimport cython

@@ -323,7 +323,7 @@ cdef int64_t *start(vector) except NULL:
 
 
 def assign(cost, bint maximize, /):
-    """Return rows and columns of the best matching of a matrix, or of each in a stack of them; None for what only the general way takes.
+    """Return rows and columns of the best matching of a matrix, or of each in a stack of them; None for an array that only the general way takes.
 
     That is everything but a plain array of int64 or float64, numbers that are too large, infinite pairs, and floats whose fractions may decide.
     """
