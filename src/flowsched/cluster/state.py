@@ -241,7 +241,7 @@ def _apply(cluster: Cluster, events: tuple[ev.Event, ...], ended: list[ev.EndedR
             continue
         handler = _HANDLERS.get(kind)
         if handler is None:
-            hint = "; apply takes events as arguments: apply(*events)" if kind in (list, tuple) else ""
+            hint = "; apply takes events as arguments: apply(*events)" if issubclass(kind, list | tuple) else ""
             raise InputError(f"event: an event expected, got {quoted(event)}{hint}")
         if event.time is not None:
             time = number(f"{kind.__name__}: time", event.time)
