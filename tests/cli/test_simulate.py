@@ -76,6 +76,13 @@ def test_without_a_trace_it_shows_what_a_scheduler_does(run: Run, tmp_path: Path
     rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line}
     assert {"product", "research", "students"} <= {*rows} and len(rows["product"]) == len(rows["research"])
     assert "rack 1 goes down, m04 to m07" in result.stdout and "rack 1 is back" in result.stdout
+    for other in (
+        ("--until", "60"),
+        ("--interval", "60s"),
+        ("--hold",),
+        ("--limit", 1),
+    ):  # its sentences would be false
+        assert "Simulation of demo" in run("--limit", 60, "--scale", "0.5", *other).stdout
     full = run("--limit", 120, "--scale", "0.5", "--verbose").stdout
     assert "Simulation of demo\n8 machines, " in full and "policy shares" in full and "\nresearch " in full
     metrics = json.loads((tmp_path / "m.json").read_text())

@@ -61,6 +61,9 @@ def test_json_lines_and_frames_say_the_same(tmp_path: Path) -> None:
     frame["Run Time"] = [pandas.Timedelta(hours=1), pandas.Timedelta(seconds=90), pandas.Timedelta(days=1, seconds=1)]
     frame["Submit Time"] = pandas.to_datetime(frame["Submit Time"], format="ISO8601", utc=True)
     assert contents(Workload.from_frame(frame, columns=COLUMNS)) == EXPECTED
+    frame["gang"] = pandas.array([None, None, 1], "Int64")  # a missing value that has no truth
+    work = Workload.from_frame(frame, columns=COLUMNS)
+    assert contents(work) == EXPECTED and [a.job.gang for a in work.arrivals] == [1, None, None]
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -39,6 +39,11 @@ from flowsched.sim.metrics import check_table_file, write_table
 from flowsched.sim.report import write_comparison
 from flowsched.sim.summary import duration, facts_line, story, tables, user_table
 
+_OTHER = (
+    "verbose", "interval", "until", "hold", "compress", "charge_solver", "power", "network", "machine_events",
+)  # fmt: skip
+"""Options under which the demonstration is not the one that its screen describes, or has further tables."""
+
 _GARBAGE = 100_000
 """Number of new objects after which the garbage collector of this process runs."""
 
@@ -249,7 +254,8 @@ def simulate(**options: Any) -> None:
         console.print(f"Report: {options['report']}", soft_wrap=True)
     _write_plots(options, console, metrics)
     if not options["quiet"]:
-        if options["trace"] is None and not options["verbose"] and not simulation.stopped:
+        usual = options["trace"] is None and not any(map(options.get, _OTHER)) and not simulation.stopped
+        if usual and len(user_table(metrics).rows) == 3:
             _print_story(metrics)
         else:
             _print(metrics, workload)

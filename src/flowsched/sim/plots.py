@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.summary import CODES, duration, energy, resource_label
-from flowsched.sim.users import amount_seconds, scarce, shares
+from flowsched.sim.users import amount_seconds, owners, scarce, shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -444,8 +444,7 @@ def _heat_map(axes: Axes, metrics: Metrics) -> None:
 
 def _groups(metrics: Metrics) -> tuple[list[str], NDArray[np.int64]]:
     """Return the users with most runs, and the number of each run's user; the last number is of the others."""
-    user = [str(u) if u is not None else "no user" for u in metrics.table["user"]]
-    of_run = np.array(user, object)[metrics.runs["task"]]
+    of_run = np.array(owners(metrics), object)[metrics.runs["task"]]
     names, count = np.unique(of_run.astype(str), return_counts=True)
     largest = sorted(names[np.argsort(-count, kind="stable")[: len(_USERS) - 1]].tolist())
     number = {name: i for i, name in enumerate(largest)}

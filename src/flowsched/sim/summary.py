@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.sim.metrics import Metrics, Percentiles
-from flowsched.sim.users import incidents, scarce, shares, users
+from flowsched.sim.users import incidents, owners, scarce, shares, users
 
 CODES = {
     "NO_FIT": "no machine has room now",
@@ -185,7 +185,7 @@ def user_table(metrics: Metrics) -> Table:
         return ["-"] * len(names) if parts is None else [_percent(part) for part in parts.tolist()]
 
     columns = [column(found.asked), column(found.entitled), column(found.received)]
-    of_task = np.array([names.index(str(user) if user is not None else "no user") for user in metrics.table["user"]])
+    of_task = np.array([names.index(user) for user in owners(metrics)])
     waited, stopped = (np.array(metrics.table[name], np.float64) for name in ("waited", "preempted"))
     rows = []
     for i, name in enumerate(names):

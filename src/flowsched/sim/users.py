@@ -13,7 +13,7 @@ from flowsched.cluster.model import MICRO
 from flowsched.sharing.waterfill import water_fill
 from flowsched.sim.metrics import Metrics
 
-__all__ = ["Shares", "amount_seconds", "incidents", "scarce", "shares", "users"]
+__all__ = ["Shares", "amount_seconds", "incidents", "owners", "scarce", "shares", "users"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,9 +56,14 @@ class Shares:
         return amounts @ weight / whole if whole else np.zeros(len(amounts))
 
 
+def owners(metrics: Metrics) -> list[str]:
+    """Return the name of the user of each task, by row of the table."""
+    return ["no user" if user is None else str(user) for user in metrics.table["user"]]
+
+
 def users(metrics: Metrics) -> list[str]:
     """Return the names of the users in the order of the table's first tasks."""
-    return list(dict.fromkeys(_name(user) for user in metrics.table["user"]))
+    return list(dict.fromkeys(owners(metrics)))
 
 
 def shares(metrics: Metrics, names: Sequence[str] | None = None) -> Shares:
@@ -74,7 +79,7 @@ def shares(metrics: Metrics, names: Sequence[str] | None = None) -> Shares:
     everyone = users(metrics)
     names = everyone if names is None else list(names)
     number = {name: i for i, name in enumerate(names)}
-    of_task = np.array([number.get(_name(user), len(names) - 1) for user in table["user"]], np.int64)
+    of_task = np.array([number.get(user, len(names) - 1) for user in owners(metrics)], np.int64)
     edges = np.linspace(0.0, end, _SPANS + 1)
     span = np.diff(edges)
     stops = np.nan_to_num(runs["end"], nan=end)
@@ -115,7 +120,7 @@ def scarce(metrics: Metrics) -> str:
 def incidents(metrics: Metrics) -> list[tuple[float, str]]:
     """Return the absences of machines, as times and sentences; machines of a rack that leave together are one."""
     absences, machines, runs = metrics.absences, metrics.machines, metrics.runs
-    user = np.array([_name(user) for user in metrics.table["user"]], object)
+    user = np.array(owners(metrics), object)
     together: dict[tuple[float, bool, object], list[int]] = {}
     for i, (row, start, drained) in enumerate(
         zip(absences["machine"].tolist(), absences["start"].tolist(), absences["drained"].tolist(), strict=True)
@@ -138,7 +143,3 @@ def incidents(metrics: Metrics) -> list[tuple[float, str]]:
         if len(ends) == 1 and np.isfinite(ends[0]) and not drained:
             found.append((float(ends[0]), f"{rack} is back" if len(names) > 1 else f"{names[0]} is back"))
     return sorted(found)
-
-
-def _name(user: object) -> str:
-    return "no user" if user is None else str(user)

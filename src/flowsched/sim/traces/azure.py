@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from flowsched.boundary.units import moment
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import Task
@@ -55,12 +56,11 @@ def _moment(row: Row) -> float:
     """Return a time such as ``2023-11-16 18:17:03.9799600`` as seconds; without a zone it is UTC."""
     text = row.text("TIMESTAMP")
     try:
-        parsed = datetime.fromisoformat(text)
+        return moment(text)
     except ValueError:
         raise row.error(
             "TIMESTAMP", f"a time such as 2023-11-16 18:17:03.9799600 expected, got {quoted(text)}"
         ) from None
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 AZURE = TraceFormat("azure", "an Azure LLM inference trace", _recognises, _read)

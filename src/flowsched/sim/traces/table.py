@@ -88,7 +88,7 @@ class Reader:
         self.facts: dict[str, Any] = {}
         self.run_times: dict[Hashable, dict[str, float]] = {}
         self._jobs: dict[tuple[float, str], _Job] = {}
-        self._dated: Row | None = None  # the first row, if its arrival is a date
+        self._dated = False  # arrivals and deadlines are dates
         self._unused: dict[str, None] = {}
         self._bad: list[str] = []
         self._lines: dict[str, int] = {}
@@ -162,8 +162,8 @@ class Reader:
         except ValueError:
             dated = True
         if not self._lines and column == "arrival":
-            self._dated = row if dated else None
-        elif dated != (self._dated is not None):
+            self._dated = dated
+        elif dated != self._dated:
             raise row.error(
                 column,
                 f"{('a number of seconds', 'a date')[not dated]} expected as in the first row, got {quoted(row.text(column))}",
@@ -241,7 +241,7 @@ class Reader:
         declared = self.facts.get("resources")
         first = declared or [name for name in AMOUNTS if name in self.resources]
         resources = tuple(dict.fromkeys([*first, *self.resources]))
-        origin = min(time for time, _ in self._jobs) if self._dated is not None else 0.0
+        origin = min(time for time, _ in self._jobs) if self._dated else 0.0
         arrivals = [
             job.arrival(time - origin, name, lambda row: self._time(row, "deadline") - origin)
             for (time, name), job in self._jobs.items()
@@ -262,7 +262,7 @@ class Reader:
 
     def _remarks(self) -> Iterator[str]:
         """Yield what the reader assumed and left out."""
-        if self._dated is not None:
+        if self._dated:
             yield f"times are counted from the first arrival, {date(min(self._jobs)[0])}"
         if self._unused:
             yield f"columns that are not used: {', '.join(self._unused)}"
@@ -386,9 +386,15 @@ def _values(column: Any) -> Sequence[Any]:
     return list(getattr(column, method)()) if method else list(column)
 
 
+_MISSING = ("nan", "NaT", "<NA>")
+"""Missing values of pandas and NumPy, as text: one of them cannot be compared with itself."""
+
+
 def _text_of(value: Any) -> str:
     """Return a value of a table as a cell of CSV."""
-    if value is None or value != value:
+    if isinstance(value, str):
+        return value.strip()
+    if value is None or str(value) in _MISSING:
         return ""
     if isinstance(value, list | tuple):
         return "|".join(map(_text_of, value))
