@@ -151,6 +151,9 @@ def test_accounting_of_slurm(tmp_path: Path) -> None:
         (None, 1, None),
     ]
     assert {"left out: steps of jobs (1)", "left out: jobs that have not started or not ended (2)"} <= {*work.notes}
+    for recorded in ("gres/gpu:a100=1,gres/gpu:t4=1", "gres/gpu=2,gres/gpu:a100=2"):
+        path.write_text(SACCT.replace("gres/gpu=2", recorded))
+        assert load_trace(path).arrivals[0].job.tasks[0].demand["gpu"] == 1
     path.write_text(SACCT.replace("02:00:00", "tomorrow"))
     with pytest.raises(TraceError, match="line 2, column 'Timelimit': a number of seconds, or a time span"):
         load_trace(path)

@@ -101,7 +101,8 @@ def _demand(row: Row) -> tuple[int, dict[str, float]]:
     cells = Row(row.path, row.line, whole, row.header)
     nodes = cells.integer("node", 1) or 1
     demand = {"cpu": cells.number("cpu", 1.0) / nodes}
-    if gpus := cells.number("gpu", 0.0):
+    typed = (name for name in whole if name.startswith("gpu:"))  # counted in gres/gpu as well, where that is recorded
+    if gpus := cells.number("gpu", 0.0) or sum(map(cells.number, typed)):
         demand["gpu"] = float(math.ceil(gpus / nodes))
     if whole.get("mem"):
         demand["mem"] = cells.number("mem", read=mebibytes) / nodes
