@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flowsched as fs
@@ -123,10 +124,10 @@ def made(figures: dict[tuple[str, int], float]) -> Comparison:
 
 def test_paired_differences_by_hand(tmp_path: Path) -> None:
     found = made({("a", 0): 10.0, ("b", 0): 12.0, ("a", 1): 100.0, ("b", 1): 99.0})
-    assert found.spread("a", "end") == Spread(55.0, 10.0, 100.0)
-    assert found.difference("b", "end") == Spread(0.5, -1.0, 2.0)
+    assert found.spread("a", "end") == Spread(55.0, 10.0, 100.0, pytest.approx(45 * 12.7062, rel=1e-5))
+    assert found.difference("b", "end") == Spread(0.5, -1.0, 2.0, pytest.approx(1.5 * 12.7062, rel=1e-5))
     table = next(table for table in found.tables() if table.title == "End")
-    assert table.rows[1] == ("b", "55.5 s", "12 s", "99 s", "+500 ms", "-1 s", "+2 s")
+    assert table.rows[1] == ("b", "55.5 s", "9.21 min", "12 s", "99 s", "+500 ms", "19.1 s", "-1 s", "+2 s")
     found.to_csv(tmp_path / "c.csv")
     with open(tmp_path / "c.csv", newline="") as file:
         assert [(row["scheduler"], row["seed"], row["end"]) for row in csv.DictReader(file)] == [
@@ -134,22 +135,34 @@ def test_paired_differences_by_hand(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-def test_what_never_starts_is_infinite_not_an_error(tmp_path: Path) -> None:
-    found = made({("a", 0): math.inf, ("b", 0): math.inf, ("a", 1): math.nan, ("b", 1): 3.0})
-    assert found.difference("b", "end") == Spread(0.0, 0.0, 0.0)
+def test_intervals_agree_with_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    draw = np.random.default_rng(3)
+    for count in (2, 3, 4, 7, 30, 400):
+        values = draw.normal(5, 2, count)
+        low, high = stats.t.interval(0.95, count - 1, values.mean(), stats.sem(values))
+        assert Spread.of(values).half == pytest.approx((high - low) / 2, rel=2e-3)
+    assert math.isnan(Spread.of([1.0]).half)
+
+
+def test_waits_beyond_the_end_are_lower_bounds(tmp_path: Path) -> None:
+    work = batch(1)
+    found = compare(work, ["fifo", "flowsched"], until=1000)
+    assert all(run.bounds == {"wait, mean", "wait, p99"} for run in found.outcomes)
+    assert all(0 < run.figures["wait, p99"] < math.inf for run in found.outcomes)
+    for table in found.tables():
+        assert all(cell.startswith("> ") for name, cell in zip(table.columns, table.rows[0], strict=True) if "wait" in name)
+    assert math.isnan(found.difference("flowsched", "wait, p99").mean)
     found.to_json(tmp_path / "c.json")
     runs = json.loads((tmp_path / "c.json").read_text())["runs"]
-    assert [run["figures"]["end"] for run in runs] == ["inf", "inf", None, 3.0]
+    assert [run["lower_bounds"] for run in runs] == [["wait, mean", "wait, p99"]] * 2
     pytest.importorskip("matplotlib")
-    assert "for ever" in comparison_report(found)
+    assert "&gt; " in comparison_report(found)
 
 
-def test_differences_that_are_infinite_or_noise() -> None:
-    found = made({("a", 0): math.inf, ("b", 0): 0.3, ("a", 1): math.inf, ("b", 1): 0.1 + 0.2})
-    table = next(table for table in found.tables() if table.title == "End")
-    assert table.rows[1][4:] == ("-\N{INFINITY}",) * 3
+def test_differences_that_are_noise() -> None:
     found = made({("a", 0): 0.3, ("b", 0): 0.1 + 0.2, ("a", 1): 3.0, ("b", 1): 3.0})
-    assert found.difference("b", "end") == Spread(0.0, 0.0, 0.0)
+    assert found.difference("b", "end") == Spread(0.0, 0.0, 0.0, 0.0)
 
 
 def test_the_report_has_every_scheduler() -> None:

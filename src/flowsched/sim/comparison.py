@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ MEASURES: Mapping[str, str] = {
 }
 """Compared measures, and their units.
 
-Waits are those of `Metrics.wait_of_all`.  Turnaround (from arrival to end) and slowdown cover the tasks that completed.
+Waits are those of `Metrics.wait_of_all`, or lower bounds of them (`Outcome.bounds`).  Turnaround (from arrival to end) and slowdown cover the tasks that completed.
 Allocation is the mean over the run of the resource that the workload requests most of.  Fragmentation is
 `Fragmentation.share`.  Energy needs a `PowerModel`.  Input from elsewhere needs `Task.data`: it is the part that is not on
 the task's machine.  Reading takes time with a `NetworkModel`.
@@ -71,6 +72,8 @@ class Outcome:
     seed : int
     figures : mapping of str to float
         By `MEASURES`; nan where there is none.
+    bounds : frozenset of str
+        Figures that are lower bounds, because the run ended while tasks were waiting that never started.
     waiting : tuple of sequence of float
         Times, and the largest number of waiting tasks since the time before.
     waits : sequence of float
@@ -82,21 +85,55 @@ class Outcome:
     figures: Mapping[str, float]
     waiting: tuple[Sequence[float], Sequence[float]] = field(default=((), ()), repr=False)
     waits: Sequence[float] = field(default=(), repr=False)
+    bounds: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean, least and largest of a figure over seeds; nan without any."""
+    """Mean, least and largest of a figure over seeds; nan without any.
+
+    Attributes
+    ----------
+    mean, least, most : float
+    half : float
+        Half the width of the 95 % confidence interval of the mean, by Student's t distribution; nan for fewer than two
+        values.  The seeds are taken as independent samples of a normal distribution.
+    bound : bool
+        True if a value is a lower bound, so that the mean is one as well.
+    """
 
     mean: float
     least: float
     most: float
+    half: float = math.nan
+    bound: bool = False
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
+    def of(cls, values: Iterable[float], bound: bool = False) -> Spread:
         """Return the spread of numbers; nan is left out."""
         found = [v for v in values if not math.isnan(v)]
-        return cls(sum(found) / len(found), min(found), max(found)) if found else cls(math.nan, math.nan, math.nan)
+        if not found:
+            return cls(math.nan, math.nan, math.nan)
+        half = _t95(len(found) - 1) * stdev(found) / math.sqrt(len(found)) if len(found) > 1 else math.nan
+        return cls(fmean(found), min(found), max(found), half, bound)
+
+
+def _t95(degrees: int) -> float:
+    """Return the 97.5 % point of Student's t distribution, to 0.2 %.
+
+    Exact for one and two degrees of freedom; Cornish and Fisher's expansion in their inverse for more.
+    """
+    if degrees < 3:
+        return (12.706204736432095, 4.302652729911275)[degrees - 1]
+    z = 1.959963984540054
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return sum(term / degrees**power for power, term in enumerate(terms))
 
 
 @dataclass(frozen=True)
@@ -133,13 +170,18 @@ class Comparison:
 
     def spread(self, scheduler: str, measure: str) -> Spread:
         """Return mean, least and largest figure of a scheduler."""
-        return Spread.of(self.values(scheduler, measure).values())
+        return Spread.of(self.values(scheduler, measure).values(), self._bounded(scheduler, measure))
+
+    def _bounded(self, scheduler: str, measure: str) -> bool:
+        return any(run.scheduler == scheduler and measure in run.bounds for run in self.outcomes)
 
     def difference(self, scheduler: str, measure: str) -> Spread:
-        """Return the spread of the differences to the first scheduler, seed by seed.
+        """Return the spread of the differences to the first scheduler, seed by seed; nan if a figure is only a bound.
 
         Both have the same arrivals then, so the differences are free of their random variation.
         """
+        if self._bounded(self.schedulers[0], measure) or self._bounded(scheduler, measure):
+            return Spread.of(())
         base, mine = self.values(self.schedulers[0], measure), self.values(scheduler, measure)
         both = [(mine[seed], base[seed]) for seed in mine if seed in base]
         return Spread.of(0.0 if math.isclose(a, b, rel_tol=1e-12) else a - b for a, b in both)  # not the noise of sums
@@ -147,17 +189,19 @@ class Comparison:
     def tables(self) -> list[Table]:
         """Return the means of all measures; with several seeds, also a table for each measure with ranges and differences."""
         short = [m for m in MEASURES if any(run.figures[m] and not math.isnan(run.figures[m]) for run in self.outcomes)]
-        rows = [(name, *(shown(self.spread(name, m).mean, m) for m in short)) for name in self.schedulers]
+        rows = [(name, *(shown_mean(self.spread(name, m), m) for m in short)) for name in self.schedulers]
         title = "Comparison" + (f", means of {len(self.seeds)} seeds" if len(self.seeds) > 1 else "")
         found = [Table(title, ("", *map(heading, short)), rows)]
-        columns = ("", "mean", "least", "most", f"less {self.schedulers[0]}: mean", "least", "most")
+        interval = "\N{PLUS-MINUS SIGN}95 %"
+        columns = ("", "mean", interval, "least", "most", f"less {self.schedulers[0]}: mean", interval, "least", "most")
         for measure in short if len(self.seeds) > 1 else ():
             rows = []
             for name in self.schedulers:
                 one, other = self.spread(name, measure), self.difference(name, measure)
-                plain = [shown(v, measure) for v in (one.mean, one.least, one.most)]
-                signed = [shown(v, measure, signed=True) for v in (other.mean, other.least, other.most)]
-                rows.append((name, *plain, *(signed if name != self.schedulers[0] else ["", "", ""])))
+                plain = [shown_mean(one, measure), *(shown(v, measure) for v in (one.half, one.least, one.most))]
+                least, most = (shown(v, measure, signed=True) for v in (other.least, other.most))
+                signed = [shown(other.mean, measure, signed=True), shown(other.half, measure), least, most]
+                rows.append((name, *plain, *(signed if name != self.schedulers[0] else [""] * 4)))
             found.append(Table(heading(measure)[0].upper() + heading(measure)[1:], columns, rows))
         return found
 
@@ -171,7 +215,7 @@ class Comparison:
             "units": dict(MEASURES),
             "covers": dict(COVERS),
             "runs": [
-                {"scheduler": run.scheduler, "seed": run.seed, "figures": dict(run.figures)}
+                {"scheduler": run.scheduler, "seed": run.seed, "figures": dict(run.figures), "lower_bounds": sorted(run.bounds)}
                 for run in self.outcomes
             ],
             "summary": {
@@ -300,7 +344,7 @@ def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
     fragmented, used = metrics.fragmentation, metrics.energy
     scarce = max(metrics.offered, key=lambda resource: metrics.offered[resource].mean, default=None)
     figures = (
-        wait.mean, wait.p99, metrics.turnaround().mean, metrics.slowdown().mean, float(metrics.facts["end"]),
+        wait.mean, min(wait.p99, metrics.longest_wait), metrics.turnaround().mean, metrics.slowdown().mean, float(metrics.facts["end"]),
         math.nan if scarce is None else metrics.usage[scarce].mean_overall,
         math.nan if fragmented is None else fragmented.share, float(len(metrics.unstarted)),
         float(metrics.counts["preemptions"]), float(metrics.counts["lost_seconds"]),
@@ -309,7 +353,12 @@ def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
     )  # fmt: skip
     waits = np.sort(np.r_[metrics.waits, np.full(len(metrics.unstarted), math.inf)])
     at = np.linspace(0, len(waits) - 1, _POINTS).round().astype(int) if len(waits) else np.zeros(0, int)
-    return Outcome(name, seed, dict(zip(MEASURES, figures, strict=True)), _thinned(metrics), waits[at].tolist())
+    unknown = {"wait, mean"} if len(metrics.unstarted) else set()
+    if math.isinf(wait.p99):
+        unknown.add("wait, p99")
+    return Outcome(
+        name, seed, dict(zip(MEASURES, figures, strict=True)), _thinned(metrics), waits[at].tolist(), frozenset(unknown)
+    )
 
 
 def _thinned(metrics: Metrics) -> tuple[list[float], list[float]]:
@@ -327,6 +376,11 @@ def heading(measure: str) -> str:
     return f"{measure} ({COVERS[measure]})" if measure in COVERS else measure
 
 
+def shown_mean(spread: Spread, measure: str) -> str:
+    """Return a mean as tables print it; ``>`` marks a lower bound."""
+    return ("> " if spread.bound else "") + shown(spread.mean, measure)
+
+
 def shown(value: float, measure: str, signed: bool = False) -> str:
     """Return a figure as tables print it."""
     unit = MEASURES[measure]
@@ -334,8 +388,6 @@ def shown(value: float, measure: str, signed: bool = False) -> str:
     size = abs(value) if signed else value
     if math.isnan(value):
         return "-"
-    if signed and math.isinf(value):
-        return f"{sign}\N{INFINITY}"
     if unit == "share":
         return f"{sign}{100 * size:.1f} %"
     if unit == "J":

@@ -224,6 +224,11 @@ class Metrics:
         everything = np.r_[self.waits, self.unstarted]
         return Percentiles(len(everything), float(everything.mean()), p50, p90, p99, math.inf)
 
+    @property
+    def longest_wait(self) -> float:
+        """Longest wait that the run saw, in seconds: of a task that started, or until the end of one that did not."""
+        return float(max(self.waits.max(initial=0.0), self.unstarted.max(initial=0.0)))
+
     def slowdown(self, shortest: float = 10.0) -> Percentiles:
         """Return the distribution of the bounded slowdown of the tasks that have completed.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowsched.boundary.files import replace
-from flowsched.sim.comparison import MEASURES, Comparison, heading, shown
+from flowsched.sim.comparison import MEASURES, Comparison, heading, shown_mean
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.plots import COLOURS, FORMATS, Plot, draw, wait_axis
 from flowsched.sim.summary import Table, amount, bounded, duration, facts_line, resource_label, tables
@@ -284,7 +284,7 @@ def draw_comparison(comparison: Comparison) -> list[Plot]:
         ("Waiting time", f"tasks by their waiting time, {first}", "full", _waits),
     ] * waited
     drawn += [
-        (heading(m)[0].upper() + heading(m)[1:], "mean and range over seeds", "half", _bars(m))
+        (heading(m)[0].upper() + heading(m)[1:], "mean over seeds, with its 95 % confidence interval", "half", _bars(m))
         for m in _BARS
         if (waited or not m.startswith("wait")) and any(run.figures[m] > 0 for run in comparison.outcomes)
     ]
@@ -329,12 +329,13 @@ def _bars(measure: str) -> Callable[[Axes, Comparison], None]:
         for at, name in enumerate(names):
             spread = comparison.spread(name, measure)
             colour = COLOURS[comparison.schedulers.index(name) % len(COLOURS)]
-            mean = spread.mean if np.isfinite(spread.mean) else 0.0
+            mean, half = spread.mean, 0.0 if np.isnan(spread.half) else spread.half
             axes.barh(at, mean, color=colour, height=0.62)
-            if np.isfinite(spread.most) and spread.most > spread.least:
-                axes.plot([spread.least, spread.most], [at, at], color="#1d2733", linewidth=1.6, solid_capstyle="butt")
-            axes.annotate(shown(spread.mean, measure), (max(mean, spread.most if np.isfinite(spread.most) else 0.0), at), xytext=(4, 0),
-                          textcoords="offset points", va="center", fontsize=8.5)  # fmt: skip
+            if half:
+                interval = [max(mean - half, 0.0), mean + half]
+                axes.plot(interval, [at, at], color="#1d2733", linewidth=1.6, solid_capstyle="butt")
+            axes.annotate(shown_mean(spread, measure), (mean + half, at), xytext=(4, 0), textcoords="offset points",
+                          va="center", fontsize=8.5)  # fmt: skip
         axes.set_yticks([])
         axes.set_xticks([])
         axes.spines["bottom"].set_visible(False)

@@ -282,7 +282,7 @@ def bounded(seconds: float, metrics: Metrics) -> str:
     """Format a waiting time of all tasks; one that exceeds the run is written as a lower bound."""
     if math.isfinite(seconds) or not len(metrics.unstarted):
         return duration(seconds)
-    return f"> {duration(float(max(metrics.waits.max(initial=0.0), metrics.unstarted.max())))}"
+    return f"> {duration(metrics.longest_wait)}"
 
 
 def _wait(metrics: Metrics) -> Table:
