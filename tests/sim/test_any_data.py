@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +16,9 @@ from hypothesis import strategies as st
 
 import flowsched as fs
 from flowsched.boundary import units
+from flowsched.cluster import Machine
 from flowsched.exceptions import InputError, TraceError
-from flowsched.sim import Workload, load_trace
+from flowsched.sim import Arrival, Simulation, Trace, Workload, load_trace, write_trace
 
 COLUMNS = {"arrival": "Submit Time", "duration": "Run Time", "cpu": "Cores", "mem": "Memory", "user": "Who"}
 ROWS = [
@@ -215,3 +219,145 @@ def test_a_comparison_as_a_frame() -> None:
     frame = found.to_frame()
     assert frame["scheduler"].tolist() == ["fifo", "fifo", "first-fit", "first-fit"] or len(frame) == 4
     assert np.isfinite(frame["wait, mean"]).all()
+
+
+WORKFLOW: dict[str, Any] = {
+    "name": "w",
+    "schemaVersion": "1.5",
+    "workflow": {
+        "specification": {
+            "tasks": [
+                {"name": "join", "id": "c", "parents": ["a", "b"], "children": []},
+                {"name": "split", "id": "a", "parents": [], "children": ["b", "c"]},
+                {"name": "work", "id": "b", "parents": ["a"], "children": ["c"]},
+            ]
+        },
+        "execution": {
+            "makespanInSeconds": 60,
+            "tasks": [
+                {"id": "a", "runtimeInSeconds": 10, "coreCount": 1, "memoryInBytes": 2**30},
+                {"id": "b", "runtimeInSeconds": 20.5, "coreCount": 2},
+                {"id": "c", "runtimeInSeconds": 5},
+            ],
+            "machines": [{"nodeName": "n", "cpu": {"coreCount": 4}, "memoryInBytes": 2**33}],
+        },
+    },
+}
+
+
+def test_workflows_wait_for_parents(tmp_path: Path) -> None:
+    path = tmp_path / "w.json"
+    path.write_text(json.dumps(WORKFLOW))
+    work = load_trace(path)
+    assert {a.job.tasks[0].id: (a.after, dict(a.job.tasks[0].demand)) for a in work.arrivals} == {
+        "a": ((), {"cpu": 1, "mem": 1024}), "b": (("a",), {"cpu": 2}), "c": (("a", "b"), {"cpu": 1})
+    }  # fmt: skip
+    assert work.machines[0].capacity == {"cpu": 4, "mem": 8192}
+    table = Simulation(fs.Scheduler(fs.Policy(), resources=work.resources), work).run().table
+    assert dict(zip(table["task"], zip(table["arrival"], table["end"], strict=True), strict=True)) == {
+        "a": (0, 10), "b": (10, 30.5), "c": (30.5, 35.5)
+    }  # fmt: skip
+    old: dict[str, Any] = {"name": "w", "schemaVersion": "1.3", "workflow": {"tasks": [
+        {"name": "x_a", "id": "a", "runtime": 1, "cores": 1, "memory": 1024, "parents": []},
+        {"name": "x_b", "id": "b", "runtime": 2, "cores": 1, "parents": ["x_a"]},
+    ], "machines": []}}  # fmt: skip
+    path.write_text(json.dumps(old))
+    assert [a.after for a in load_trace(path, machines="1xcpu=4,mem=1G").arrivals] == [(), ("a",)]
+    for change, message in (
+        ({"parents": ["z"]}, "task 1, column 'parents': there is no task 'z'"),
+        ({"id": "a"}, "task 1, column 'id': task 'a' occurs twice"),
+        ({"runtime": "soon"}, "record 1, column 'runtime': a number expected"),
+        ({"id": "c", "parents": ["c"]}, "w.json: after: tasks wait for each other: 'c'"),
+    ):
+        tasks = old["workflow"]["tasks"]
+        path.write_text(json.dumps(old | {"workflow": {"tasks": [tasks[0], tasks[1] | change]}}))
+        with pytest.raises(TraceError, match=message):
+            load_trace(path)
+
+
+def test_columns_of_dependencies(tmp_path: Path) -> None:
+    path, again = tmp_path / "t.csv", tmp_path / "again.csv"
+    path.write_text("task,job,arrival,duration,cpu,after\na,j,0,10,1,\nb,j,0,10,1,\nc,j,5,10,1,a|b\nd,k,100,1,1,c\n")
+    work = load_trace(path, machines="1xcpu=1")
+    write_trace(work, again)
+    for one in (work, load_trace(again, machines="1xcpu=1")):
+        metrics = Simulation(fs.Scheduler(fs.Policy(), resources=one.resources), one).run()
+        assert metrics.table["arrival"] == [0, 0, 20, 100] and metrics.tasks["completed"] == 4
+    short = Simulation(fs.Scheduler(fs.Policy(), resources=work.resources), work).run(15)
+    assert short.tasks["not_arrived"] == 2 and short.tasks["running"] == 1
+    assert work.head(3).head(2).arrivals[0].job.tasks[0].id == "a" and not work.hold().arrivals[-1].after
+    assert [a.after for a in work.head(3).arrivals] == [(), ("a", "b")]
+    path.write_text("task,arrival,duration,cpu,after\na,0,1,1,\nb,0,1,1,z\n")
+    with pytest.raises(TraceError, match="line 3, column 'after': there is no task 'z'"):
+        load_trace(path)
+
+
+@given(st.integers(0, 2**32))
+def test_tasks_start_after_those_that_they_wait_for(seed: int) -> None:
+    draw = random.Random(seed)
+    names = [f"t{i}" for i in range(draw.randrange(1, 25))]
+    arrivals = [
+        Arrival(
+            draw.choice((0.0, 3.0, 10.0)),
+            fs.JobSubmitted(draw.choice("jkl") + str(i // 5), [fs.Task(name, {"cpu": draw.choice((1, 2))})]),
+            (float(draw.randrange(9)),),
+            draw.sample(names[:i], draw.randrange(min(i, 3) + 1)),
+        )
+        for i, name in enumerate(names)
+    ]
+    work = Workload("random", arrivals, [Machine("m", {"cpu": 3})], resources=("cpu",))
+    table = Simulation(fs.Scheduler(fs.Policy(), resources=("cpu",)), work).run().table
+    ends, starts = (dict(zip(table["task"], table[name], strict=True)) for name in ("end", "first_start"))
+    arrived = dict(zip(table["task"], table["arrival"], strict=True))
+    for arrival in arrivals:
+        for task in arrival.job.tasks:
+            assert arrived[task.id] == max([arrival.time, *(ends[before] for before in arrival.after)])
+            assert starts[task.id] >= arrived[task.id]
+
+
+STAMP = "2026-01-01T00:00:00Z"
+
+
+def pod(name: str, created: str, begun: str = "", ended: str = "", **spec: Any) -> dict[str, Any]:
+    state = {"terminated": {"startedAt": begun, "finishedAt": ended}} if ended else {"running": {"startedAt": begun}}
+    asks = {"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "creationTimestamp": created, "ownerReferences": [
+            {"kind": "Job", "name": "train", "controller": True}
+        ]},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": asks}}], "priority": 7, **spec},
+        "status": {"phase": "Running", "containerStatuses": [{"name": "c", "state": state}] if begun else []},
+    }  # fmt: skip
+
+
+def test_lists_of_kubernetes(tmp_path: Path) -> None:
+    daemon = pod("log", STAMP, STAMP, nodeName="n")
+    daemon["metadata"]["ownerReferences"][0]["kind"] = "DaemonSet"
+    selected = pod("b", "2026-01-01T00:00:30Z", nodeSelector={"disk": "ssd"})
+    node = {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "labels": {"disk": "ssd"}},
+        "spec": {}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "nvidia.com/gpu": "2", "pods": "11"}},
+    }  # fmt: skip
+    odd = pod("odd", STAMP, resourceClaims=[{"name": "x"}])
+    items = [node, daemon, pod("a", STAMP, "2026-01-01T00:00:05Z", "2026-01-01T00:01:05Z"), selected, odd]
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "items": items, "kind": "List", "metadata": {}}))
+    work = load_trace(path)
+    assert work.machines == (Machine("n", {"cpu": 3.5, "mem": 7168, "gpu": 1}, labels={"disk": "ssd"}, slots=10),)
+    first, second = work.arrivals
+    assert (first.time, *first.durations, second.time, *second.durations) == (0, 60, 30, math.inf)
+    assert first.job.id == second.job.id == "team/Job/train" and first.job.user == "team" and first.job.priority == -7
+    assert isinstance(work, Trace)
+    notes = "\n".join(work.notes)
+    assert "pods with spec.resourceClaims, which is not modelled (1)" in notes and "without an end (1)" in notes
+    metrics = Simulation(fs.Scheduler(fs.Policy(), resources=work.resources), work).run()
+    assert (metrics.tasks["completed"], metrics.tasks["running"]) == (1, 1)
+    for change, message in (
+        ({"metadata": {}}, "item 0: an object with metadata.name expected"),
+        ({"metadata": {"name": "p", "namespace": "s"}, "spec": {"containers": []}}, "Pod s/p: a time is missing"),
+        ({"metadata": {"name": "p"}, "spec": {"containers": 3}}, "Pod p: not as the API describes it"),
+    ):
+        path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [change]}))
+        with pytest.raises(TraceError, match=message):
+            load_trace(path)

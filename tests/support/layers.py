@@ -58,7 +58,7 @@ MAY = {
     "hrm": "scheduler " + WORLD,
     "run": "hrm scheduler metrics " + WORLD,
     "serve": "journal scheduler metrics " + WORLD,
-    "sim": "fgm hrm front scheduler " + WORLD,
+    "sim": "fgm hrm run front scheduler " + WORLD,
     "cli": " ".join(room for room in ROOMS if room not in ("kernel", "cli")),
 }
 """Rooms that each room may import, itself apart; the kernel is `network`'s alone, and nothing imports `cli`."""

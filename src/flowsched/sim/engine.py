@@ -302,6 +302,7 @@ class Simulation:
         rounds = recorder.rounds()
         on_machine, in_rack, elsewhere = (math.fsum(table[f"read_{where}"]) for where in WHERE)
         first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
+        last = max(last, states[-1].arrived if states else 0.0)  # some wait for others before they arrive
         return Metrics(
             facts={
                 "workload": self.workload.name,

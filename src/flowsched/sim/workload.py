@@ -7,8 +7,9 @@ where the workload has real units; a trace with normalised amounts (Google 2011)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -134,11 +135,14 @@ class Arrival:
         The job and the tasks that arrive now.  A job that has arrived before gets them as further tasks.
     durations : sequence of float
         Run time of each of ``job.tasks`` in seconds; ``math.inf`` for one that never ends.
+    after : sequence of hashable
+        Tasks of the workload that have to complete before: these arrive at `time`, or when the last of those completes.
     """
 
     time: float
     job: JobSubmitted
     durations: Sequence[float]
+    after: Sequence[Hashable] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.job, JobSubmitted):
@@ -150,6 +154,7 @@ class Arrival:
             raise InputError(f"{me}: one duration per task expected, got {len(durations)} for {len(tasks)} tasks")
         for task, duration in zip(tasks, durations, strict=True):
             number(f"task {task.id!r}: the duration", duration, 0, LATEST, finite=False)
+        object.__setattr__(self, "after", tuple(dict.fromkeys(ordered(f"{me}: after", self.after))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +203,8 @@ class Workload:
     Raises
     ------
     InputError
-        A task id occurs twice, a machine event has no time, a run time is not above 0.
+        A task id occurs twice, a machine event has no time, a run time is not above 0, tasks wait for one that the workload
+        does not have, or for each other in a circle.
     """
 
     name: str
@@ -237,6 +243,24 @@ class Workload:
                         raise InputError(
                             f"run_times[{task.id!r}]: the duration must be above 0 and finite, got {duration!r}"
                         )
+
+        self._check_order(seen)
+
+    def _check_order(self, tasks: Collection[Hashable]) -> None:
+        """Raise InputError unless all arrivals can come, one after the other."""
+        if not any(arrival.after for arrival in self.arrivals):
+            return
+        made = {task.id: i for i, arrival in enumerate(self.arrivals) for task in arrival.job.tasks}
+        for arrival in self.arrivals:
+            for task in arrival.after:
+                if task not in tasks:
+                    raise InputError(f"arrival of job {arrival.job.id!r}: after: there is no task {task!r}")
+        before = {i: {made[task] for task in arrival.after} for i, arrival in enumerate(self.arrivals)}
+        try:
+            TopologicalSorter(before).prepare()
+        except CycleError as error:
+            jobs = dict.fromkeys(self.arrivals[i].job.tasks[0].id for i in error.args[1] if self.arrivals[i].job.tasks)
+            raise InputError(f"after: tasks wait for each other: {', '.join(map(repr, jobs))}") from None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.n_tasks} tasks, {len(self.machines)} machines>"
@@ -289,13 +313,15 @@ class Workload:
                 )
             )
             left -= n
+        ids = {task.id for arrival in kept for task in arrival.job.tasks}
+        kept = [replace(a, after=[task for task in a.after if task in ids]) if a.after else a for a in kept]
         return replace(self, arrivals=kept)
 
     def hold(self) -> Self:
-        """Return the same arrivals with tasks that never end, so that the cluster fills up."""
+        """Return the same arrivals with tasks that never end, so that the cluster fills up; none waits for another."""
         return replace(
             self,
-            arrivals=[replace(a, durations=(math.inf,) * len(a.durations)) for a in self.arrivals],
+            arrivals=[replace(a, durations=(math.inf,) * len(a.durations), after=()) for a in self.arrivals],
             run_times={},
             facts={**self.facts, "hold": True},
         )

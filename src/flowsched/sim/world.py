@@ -119,6 +119,8 @@ class World:
         arrivals = Counter(arrival.job.id for arrival in workload.arrivals)
         self._paces: dict[Hashable, float] = {}
         """By task whose run time depends on the machine: seconds of its duration done in a second, since its last start."""
+        self._held: dict[Hashable, list[Arrival]] = {}
+        """Arrivals whose time has come, by one of the tasks that they wait for."""
         self._open = {job for job, times in arrivals.items() if times > 1}  # the others leave with their last task
         self._runner: Runner | None = None
         if execution is not None:
@@ -173,6 +175,12 @@ class World:
         self._wait_for(coming)
 
     def _arrive(self, arrival: Arrival) -> None:
+        """Add tasks that arrive, or hold them back until the next task that they wait for has completed."""
+        for task in arrival.after:
+            state = self.tasks.get(task)
+            if state is None or state.state != COMPLETED:
+                self._held.setdefault(task, []).append(arrival)
+                return
         now, job = self.clock.now, arrival.job
         self.inventory.register(job.tasks)
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
@@ -311,6 +319,8 @@ class World:
         self.inventory.forget(task)
         self._set_state(state, COMPLETED)
         self._tell(TaskCompleted(task, time=self.clock.now))
+        for arrival in self._held.pop(task, ()):
+            self._arrive(arrival)
 
     def _fail(self, task: Hashable) -> None:
         """End a task that failed because a resource is short: it waits again, and its work is lost."""

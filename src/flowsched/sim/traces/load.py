@@ -17,19 +17,22 @@ from flowsched.sim.traces.batsim import BATSIM
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.google import GOOGLE_2011, GOOGLE_2019
 from flowsched.sim.traces.gpu_clusters import GAVEL, PAI, PHILLY
+from flowsched.sim.traces.kubernetes import KUBERNETES
 from flowsched.sim.traces.machines import read_machines
 from flowsched.sim.traces.openb import OPENB
 from flowsched.sim.traces.slurm import SACCT
 from flowsched.sim.traces.swf import SWF
 from flowsched.sim.traces.table import AMOUNTS, COLUMNS, CSV, JSONL, PARQUET, is_column, read_frame
+from flowsched.sim.traces.wfcommons import WFCOMMONS
 from flowsched.sim.workload import QOS_PRIORITY, Trace, Workload
 
 _W = TypeVar("_W", bound=Workload)
 
-TRACE_FORMATS: dict[str, TraceFormat] = {
-    known.name: known
-    for known in (OPENB, GOOGLE_2011, GOOGLE_2019, PHILLY, PAI, AZURE, SACCT, BATSIM, JSONL, CSV, GAVEL, SWF, PARQUET)
-}
+_FORMATS = (
+    OPENB, GOOGLE_2011, GOOGLE_2019, PHILLY, PAI, AZURE, SACCT, BATSIM, WFCOMMONS, KUBERNETES, JSONL, CSV, GAVEL, SWF, PARQUET,
+)  # fmt: skip
+
+TRACE_FORMATS: dict[str, TraceFormat] = {known.name: known for known in _FORMATS}
 """Formats by name, in the order in which they are tried; a further `TraceFormat` may be added."""
 
 TABLES = (CSV, JSONL, PARQUET)

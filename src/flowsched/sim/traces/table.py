@@ -37,7 +37,7 @@ from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import LATEST, Arrival, Trace, Workload, in_order
 
 COLUMNS = (
-    "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
+    "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart", "after",
 )  # fmt: skip
 """Columns of tasks other than amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``), labels (``constraint.NAME``), run times by
 GPU model (``duration.MODEL``) and input by machine (``data.MACHINE``)."""
@@ -87,7 +87,8 @@ class Reader:
         self.machines: list[Machine] = []
         self.facts: dict[str, Any] = {}
         self.run_times: dict[Hashable, dict[str, float]] = {}
-        self._jobs: dict[tuple[float, str], _Job] = {}
+        self._jobs: dict[tuple[float, str, str], _Job] = {}
+        """By arrival, job, and the tasks that have to complete before."""
         self._dated = False  # arrivals and deadlines are dates
         self._unused: dict[str, None] = {}
         self._bad: list[str] = []
@@ -136,7 +137,7 @@ class Reader:
         if row.text("estimate"):
             details["duration"] = row.number("estimate", most=LATEST, read=seconds)
         task = Task(name, demand, **details)
-        key = self._time(row, "arrival"), row.text("job") or name
+        key = self._time(row, "arrival"), row.text("job") or name, row.text("after")
         job = self._jobs.get(key)
         if job is None:
             job = _Job(row)
@@ -241,10 +242,14 @@ class Reader:
         declared = self.facts.get("resources")
         first = declared or [name for name in AMOUNTS if name in self.resources]
         resources = tuple(dict.fromkeys([*first, *self.resources]))
-        origin = min(time for time, _ in self._jobs) if self._dated else 0.0
+        origin = min(self._jobs)[0] if self._dated else 0.0
+        for job in self._jobs.values():
+            for task in job.after:
+                if task not in self._lines:
+                    raise job.row.error("after", f"there is no task {quoted(task)}")
         arrivals = [
             job.arrival(time - origin, name, lambda row: self._time(row, "deadline") - origin)
-            for (time, name), job in self._jobs.items()
+            for (time, name, _), job in self._jobs.items()
         ]
         units = self.facts.get("units", {} if declared else {n: _UNITS[n] for n in resources if n in _UNITS})
         return Trace(
@@ -303,10 +308,11 @@ class Reader:
 class _Job:
     """Tasks of a job that arrive at one time, and the properties of the job in their rows."""
 
-    __slots__ = ("durations", "priority", "row", "tasks")
+    __slots__ = ("after", "durations", "priority", "row", "tasks")
 
     def __init__(self, row: Row) -> None:
         self.row = row.part(_SHARED)
+        self.after = tuple(filter(None, row.text("after").split("|")))
         self.priority = row.integer("priority", default=0, most=_WORST, least=-_WORST)
         self.tasks: list[Task] = []
         self.durations: list[float] = []
@@ -316,7 +322,7 @@ class _Job:
         gang = row.integer("gang", most=len(self.tasks), least=1) if row.text("gang") else None
         deadline = date(row) if row.text("deadline") else None
         submitted = JobSubmitted(job, tuple(self.tasks), row.text("user") or None, self.priority, gang, deadline)
-        return Arrival(time, submitted, tuple(self.durations))
+        return Arrival(time, submitted, tuple(self.durations), self.after)
 
 
 def _csv_recognises(source: TraceSource) -> bool:
@@ -525,6 +531,7 @@ def _task_rows(workload: Workload) -> Iterator[dict[str, Any]]:
         about = {
             "job": _id("job", job.id), "arrival": arrival.time, "user": None if job.user is None else _id("user", job.user),
             "priority": job.priority or None, "gang": job.gang, "deadline": job.deadline,
+            "after": "|".join(_listed(f"after of job {job.id!r}", task) for task in arrival.after) or None,
         }  # fmt: skip
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
             for name in ("prefers", "avoids", "apart_in_rack", "tolerations"):
@@ -542,6 +549,14 @@ def _task_rows(workload: Workload) -> Iterator[dict[str, Any]]:
                     raise InputError(f"task {task.id!r}: constraints[{label!r}] is no list of texts without '|'")
                 row[f"constraint.{label}"] = "|".join(values)
             yield {column: value for column, value in row.items() if value is not None}
+
+
+def _listed(what: str, value: Hashable) -> str:
+    """Return an id in a list of them."""
+    name = _id(what, value)
+    if "|" in name:
+        raise InputError(f"{what}: an id without '|' expected, got {quoted(name)}")
+    return name
 
 
 def _id(what: str, value: Hashable) -> str:
