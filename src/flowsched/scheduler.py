@@ -30,6 +30,7 @@ import os
 import time
 from collections.abc import Collection, Hashable, Sequence
 from functools import partial
+from types import FunctionType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
@@ -177,8 +178,6 @@ class Durable(Generic[E]):
                         self._meter.call(tuple(self.on_round), round)
                     return round
             except BeyondScale as found:
-                if found.policy is None:
-                    raise
                 self.policy = found.policy  # the same goals on a larger scale
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
@@ -404,6 +403,11 @@ class Durable(Generic[E]):
     def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
         """Return a new scheduler with the settings of a file's header."""
         raise NotImplementedError
+
+
+for _call in vars(Durable).values():
+    if isinstance(_call, FunctionType):
+        _call.__qualname__ = _call.__name__  # errors of Python name the call, and not a class that users do not see
 
 
 def _apply_atomically(cluster: Cluster, events: Sequence[Event]) -> tuple[EndedRun, ...]:

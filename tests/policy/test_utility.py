@@ -251,7 +251,7 @@ def test_a_cost_beyond_its_range_is_named() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1e200])
 def test_no_range_grows_for_a_value_that_is_no_cost(value: float) -> None:
     sched = cluster_of(Policy(placement=[CustomCost(lambda *_: np.full((1, 1), value))]), [1], ["x"])
-    with pytest.raises(fs.InputError, match="costs are numbers from 0 to 1"):
+    with pytest.raises(fs.InputError, match="costs are numbers from 0 to 1, and CustomCost"):
         sched.schedule(0.0)
 
 

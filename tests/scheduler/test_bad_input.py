@@ -11,6 +11,7 @@ import pytest
 
 import flowsched as fs
 from flowsched.cluster.events import MachineSampled
+from flowsched.fgm import FineGrained
 
 NAN = float("nan")
 
@@ -283,3 +284,9 @@ def test_what_is_measured_may_be_any_part_of_several_devices() -> None:
 def test_an_error_shows_the_correct_form(call: Any, words: str) -> None:
     with pytest.raises(fs.InputError, match=words):
         call(fs.Scheduler())
+
+
+def test_errors_of_python_name_the_call_alone() -> None:
+    for sched in (fs.Scheduler(), FineGrained(fs.Scheduler())):
+        with pytest.raises(TypeError, match=r"^schedule\(\) missing 1 required positional argument: 'now'"):
+            sched.schedule()  # type: ignore[call-arg]

@@ -25,7 +25,7 @@ from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Localit
 from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.priority import PreemptionCost, PriorityCost, StrictPriority, WaitCost, WeightedPriority
 from flowsched.policy.providers import DRF
-from flowsched.policy.scale import LATER, BeyondScale, CostScale, is_coarse
+from flowsched.policy.scale import LATER, CostScale, beyond_scale, is_coarse
 from flowsched.policy.utility import Utilities
 
 Ints = NDArray[np.int64]
@@ -230,8 +230,9 @@ class Policy:
         margin = _ROUNDING * (high - low)
         if part.size and not (part.min() >= low - margin and part.max() <= high + margin):
             wrong = part[~((part >= low - margin) & (part <= high + margin))][0]
-            raise BeyondScale(
-                f"{self._name(i)} returned {wrong:g}; costs are numbers from {low:g} to {high:g}",
+            raise beyond_scale(
+                f"{self._name(i)} returned {wrong:g}; costs are numbers from {low:g} to {high:g}, "
+                "and CustomCost(f, range=(low, high)) states other bounds",
                 self._wider(float(part.min()), float(part.max())),
             )
         if (low, high) != (0.0, 1.0):
@@ -242,7 +243,7 @@ class Policy:
             and is_coarse(part, self.resolution, _ROUNDING)
         ):
             finer = replace(self, resolution=_FINE)
-            raise BeyondScale(f"{self._name(i)} needs more than {self.resolution} levels", finer)
+            raise beyond_scale(f"{self._name(i)} needs more than {self.resolution} levels", finer)
         return part
 
     def _wider(self, least: float, largest: float) -> Policy | None:
@@ -294,7 +295,7 @@ class Policy:
         if self.locality is None:
             return 0
         if self.locality.amount is not None and data > self.locality.amount:
-            raise BeyondScale(f"Policy: a task has more data, {data:g}, than the scale holds", self._holding(data))
+            raise beyond_scale(f"Policy: a task has more data, {data:g}, than the scale holds", self._holding(data))
         weight = self.locality.weight + sum(cost.weight for cost in self.placement) + self.rack_load
         # Rounded down, since the rest may have been rounded up.
         return int(self.locality.cost(here, in_rack, data) * self.locality.weight * self.resolution / weight)

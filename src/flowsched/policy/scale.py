@@ -18,13 +18,21 @@ LATER: Mapping[str, bool] = {"later": True}
 
 
 class BeyondScale(InputError):
-    """Error of a policy whose scale is too small for a cost; its `policy` has the same goals with a large enough scale."""
+    """Error of a policy whose scale is too small for a cost; its `policy` has the same goals with a large enough scale.
+
+    It does not reach users: the scheduler takes the other policy.
+    """
 
     policy: Any
 
-    def __init__(self, message: str, policy: Any = None) -> None:
-        super().__init__(message)
-        self.policy = policy
+
+def beyond_scale(message: str, policy: Any) -> InputError:
+    """Return the error of a cost that the scale does not hold; a plain one if no policy with these goals would."""
+    if policy is None:
+        return InputError(message)
+    error = BeyondScale(message)
+    error.policy = policy
+    return error
 
 
 def is_coarse(part: NDArray[Any], resolution: int, tolerance: float) -> bool:
