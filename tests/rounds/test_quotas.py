@@ -360,10 +360,37 @@ def test_a_victim_does_not_come_back_beyond_its_quota() -> None:
             transaction.rollback()
 
 
+def test_licences_are_shared_by_the_whole_cluster() -> None:
+    """On three machines, with five licences and one user who may have two of them."""
+    sched = fs.Scheduler(
+        fs.Policy(quotas=fs.Quotas({"ann": {"licence": 2}}, cluster={"licence": 5})), resources=("cpu", "licence")
+    )
+    sched.apply(*(fs.MachineAdded(f"m{i}", {"cpu": 8, "licence": 5}) for i in range(3)))
+    sched.apply(
+        job("a", "ann", 4, cpu=1, licence=1), job("b", "bob", 3, 1, cpu=1, licence=2), job("c", "bob", 9, 2, cpu=1)
+    )
+    rnd = step(sched)
+    assert {t for t in rnd.placements if t[0] in "ab"} == {"a0", "a1", "b0"} and sum(
+        t[0] == "c" for t in rnd.placements
+    ) == 9
+    assert codes(rnd) == dict.fromkeys(("a2", "a3", "b1", "b2"), "QUOTA")
+    assert dict(rnd.waiting["b1"].detail) == {"quota": ["licence"]} or "licence" in str(rnd.waiting["b1"])
+    sched.apply(job("z", "cyd", 1, -1, cpu=1, licence=4))  # better than all: the worst make way, as many as it needs
+    rnd = step(sched, 1.0)
+    assert "z0" in rnd.placements and sorted(rnd.preemptions) in (["a0", "b0"], ["a1", "b0"])
+    sched.apply(fs.TaskCompleted("z0"))
+    assert {t[0] for t in step(sched, 2.0).placements} == {"a", "b"}
+
+
 def test_wrong_quotas_are_refused() -> None:
     for wrong in ({"ann": 8}, {"ann": {"gpu": -1}}, {"ann": {3: 1}}, 8, {"ann": {"gpu": float("nan")}}):
         with pytest.raises(fs.InputError, match="quotas|Quotas"):
             fs.Policy(quotas=wrong)
+    for wrong in ({"licence": -1}, {3: 1}, 5):
+        with pytest.raises(fs.InputError, match="Quotas: cluster"):
+            fs.Quotas(cluster=wrong)
+    with pytest.raises(fs.InputError, match="quota of the cluster: unknown resource 'tpu'"):
+        fs.Scheduler(fs.Policy(quotas=fs.Quotas(cluster={"tpu": 1})))
     with pytest.raises(fs.InputError, match="over must be"):
         fs.Quotas({}, over="rack")
     with pytest.raises(fs.InputError, match="quota of 'ann': unknown resource 'tpu'"):
@@ -378,6 +405,8 @@ def test_wrong_quotas_are_refused() -> None:
 def test_descriptions_without_quotas_are_as_before_and_with_them_are_read_back() -> None:
     assert "quotas" not in describe(fs.Policy())
     policy = fs.Policy(quotas=fs.Quotas({"ann": {"gpu": 8}}, "job", {"cpu": 0.5}))
+    assert rebuild(describe(policy)).quotas == policy.quotas
+    policy = fs.Policy(quotas=fs.Quotas(cluster={"gpu": 3}))
     assert rebuild(describe(policy)).quotas == policy.quotas
 
 
@@ -429,17 +458,17 @@ def live(seed: int, sched: fs.Scheduler, life: QuotaLife, steps: int) -> int:
 def awaited(sched: fs.Scheduler, model: Model, task: Hashable, usage: dict) -> set[str]:
     """Resources that a better task of the same claimant needs, and that stopping runs still hold of its quota."""
     limit, tasks = sched.policy.quotas, sched.cluster.tasks
-    who, names = model.owner(task, limit.over), set()
+    who, names = (None if limit.cluster else model.owner(task, limit.over)), set()
     for better, record in tasks.items():
         waits = record.row < 0 and record.group.cls.priority < tasks[task].group.cls.priority
         if (
             waits
             and better in model.tasks
-            and model.owner(better, limit.over) == who
+            and who in (None, model.owner(better, limit.over))
             and model.lacks(limit, better, usage)
         ):
             names |= {name for name, amount in model.tasks[better][2].items() if amount}
-    return names if any(model.owner(other, limit.over) == who for other in model.stopping) else set()
+    return names if any(who in (None, model.owner(other, limit.over)) for other in model.stopping) else set()
 
 
 def check_reasons(sched: fs.Scheduler, model: Model, rnd: fs.Round) -> int:
@@ -447,9 +476,7 @@ def check_reasons(sched: fs.Scheduler, model: Model, rnd: fs.Round) -> int:
     limit = sched.policy.quotas
     usage = model.usage(limit.over)
     for task in rnd.placements:
-        for name, amount in model.tasks[task][2].items():
-            who = model.owner(task, limit.over), name
-            usage[who] = usage.get(who, 0) + amount
+        model.add(usage, task, limit.over)
     seen = 0
     for task, why in rnd.waiting.items():
         lacks = model.lacks(limit, task, usage)

@@ -12,6 +12,8 @@ import flowsched as fs
 
 MICRO = 1_000_000
 NAMES = ("cpu", "mem", "gpu")
+CLUSTER = "the cluster"
+"""Claimant of all tasks."""
 
 
 class QuotaLife(Life):
@@ -39,10 +41,12 @@ def quotas(random: Random) -> fs.Quotas:
         amounts = {"cpu": random.choice([0, 3, 5.5, 12]), "gpu": random.choice([0.5, 1, 1.3, 3]), "mem": 2}
         return {name: amounts[name] for name in random.sample(NAMES, random.randint(0, 2))}
 
-    default = random.choice([None, some()])
+    default, cluster = random.choice([None, some()]), None
+    if random.random() < 0.4:
+        cluster = {"cpu": random.choice([5, 14]), "gpu": random.choice([1.5, 5])}
     if random.random() < 0.3:
-        return fs.Quotas({f"j{i}": some() for i in range(9)}, over="job", default=default)
-    return fs.Quotas({"ann": some(), "bob": some()}, default=default)
+        return fs.Quotas({f"j{i}": some() for i in range(9)}, over="job", default=default, cluster=cluster)
+    return fs.Quotas({"ann": some(), "bob": some()}, default=default, cluster=cluster)
 
 
 def limited(seed: int) -> fs.Policy:
@@ -113,24 +117,28 @@ class Model:
         return self.tasks[task][0 if over == "user" else 1]
 
     def usage(self, over: str) -> dict[tuple[Hashable, str], int]:
-        """Amount of each resource by claimant."""
+        """Amount of each resource by claimant, the cluster among them."""
         total: dict[tuple[Hashable, str], int] = {}
         for task in (*self.running, *self.stopping):
-            for name, amount in self.tasks[task][2].items():
-                who = self.owner(task, over), name
-                total[who] = total.get(who, 0) + amount
+            self.add(total, task, over)
         return total
 
+    def add(self, total: dict[tuple[Hashable, str], int], task: Hashable, over: str, sign: int = 1) -> None:
+        """Add the demand of a task to the amounts of its claimants."""
+        for who in (self.owner(task, over), CLUSTER):
+            for name, amount in self.tasks[task][2].items():
+                total[who, name] = total.get((who, name), 0) + sign * amount
+
     def limit(self, quotas: fs.Quotas, who: Hashable) -> Mapping[str, int]:
-        amounts = quotas.amounts.get(who, quotas.default or {})
+        amounts = quotas.cluster or {} if who == CLUSTER else quotas.amounts.get(who, quotas.default or {})
         return {name: round(amount * MICRO) for name, amount in amounts.items()}
 
     def lacks(self, quotas: fs.Quotas, task: Hashable, usage: Mapping[tuple[Hashable, str], int]) -> set[str]:
         """Resources of which the quota leaves too little for a task."""
-        who, demand = self.owner(task, quotas.over), self.tasks[task][2]
-        limit = self.limit(quotas, who)
+        demand = self.tasks[task][2]
         return {
             name
-            for name, most in limit.items()
+            for who in (self.owner(task, quotas.over), CLUSTER)
+            for name, most in self.limit(quotas, who).items()
             if demand.get(name, 0) and usage.get((who, name), 0) + demand[name] > most
         }

@@ -1,4 +1,4 @@
-"""Accounts of quotas: usage of each claimant's running tasks, and the rest that its other tasks may use.
+"""Accounts of quotas: usage of the running tasks of each claimant and of the cluster, and the rest that others may use.
 
 An account follows the numbers of tasks of groups.  Therefore tentative starts count like real ones, and end with them.
 
@@ -24,6 +24,9 @@ from flowsched.cluster.records import Before, Group, JobRecord, TaskRecord
 from flowsched.policy.fairness import Limit, Quotas
 
 __all__ = ["QuotaAccounts"]
+
+_CLUSTER: Hashable = object()
+"""The claimant that all tasks belong to, in addition to their own."""
 
 
 @dataclass(slots=True)
@@ -98,7 +101,9 @@ class QuotaAccounts:
 
     def __init__(self, cluster: Cluster, quotas: Quotas) -> None:
         self._cluster = cluster
-        self._limits, self._default = quotas.limits(cluster.resources)
+        self._limits, self._default, whole = quotas.limits(cluster.resources)
+        self._limits[_CLUSTER] = whole
+        self._shared = (_CLUSTER,) if whole else ()
         self._by_user = quotas.over == "user"
         self._accounts: dict[Hashable, _Account] = {}
         """Accounts of claimants with waiting or running tasks."""
@@ -112,9 +117,14 @@ class QuotaAccounts:
                 self._note(group)
         self.look()
 
-    def owner(self, job: JobRecord) -> Hashable:
-        """Return the claimant of a job."""
-        return job.job.user if self._by_user else job.job.id
+    def _owners(self, job: JobRecord) -> tuple[Hashable, ...]:
+        """Return the claimants of a job: its own, and the cluster if that is limited."""
+        return (job.job.user if self._by_user else job.job.id, *self._shared)
+
+    def _accounts_of(self, group: Group) -> list[_Account]:
+        """Return the accounts that a group counts in."""
+        found = map(self._accounts.get, self._owners(group.job))
+        return [account for account in found if account is not None]
 
     # -- world -> accounts --------------------------------------------------------------------------------------
 
@@ -141,18 +151,21 @@ class QuotaAccounts:
         self._dirty.clear()
 
     def restate(self, group: Group) -> None:
-        """Mark all groups of this one's claimant for the next update."""
-        self._restated[self.owner(group.job)] = None
+        """Mark all groups of this one's claimants for the next update."""
+        self._restated.update(dict.fromkeys(self._owners(group.job)))
 
     def restated(self) -> list[Group]:
         """Return the groups whose number of tasks that may start has changed since the last call, in order of serials."""
         some = [self._accounts[who].groups for who in self._restated if who in self._accounts]
         self._restated.clear()
-        return sorted(chain.from_iterable(some), key=lambda group: group.serial)
+        return sorted(dict.fromkeys(chain.from_iterable(some)), key=lambda group: group.serial)
 
     def _note(self, group: Group) -> None:
         """Bring the running tasks of a group up to date."""
-        who = self.owner(group.job)
+        for who in self._owners(group.job):
+            self._note_in(who, group)
+
+    def _note_in(self, who: Hashable, group: Group) -> None:
         account = self._accounts.get(who)
         if account is None:
             limit = self._limits.get(who, self._default)
@@ -179,10 +192,13 @@ class QuotaAccounts:
         held: dict[Hashable, list[int]] = {}
         for run, stop in self._cluster.stopping.items():
             task = self._cluster.tasks.get(stop.task)
+            owners: tuple[Hashable, ...] = ()
             if stop.owner:
-                self._add(held, stop.owner[self._by_user], stop.demand)
+                owners = (stop.owner[self._by_user], *self._shared)
             elif task is not None and task.run >= run:  # else it is another task of that name
-                self._add(held, self.owner(task.group.job), stop.demand)
+                owners = self._owners(task.group.job)
+            for who in owners:
+                self._add(held, who, stop.demand)
         return held
 
     def _add(self, amounts: dict[Hashable, list[int]], who: Hashable, demand: Iterable[int], sign: int = 1) -> None:
@@ -202,16 +218,21 @@ class QuotaAccounts:
         ----------
         group : Group
         gone : mapping of Group to int
-            Tasks of its claimant that stop first.
+            Tasks that stop first.
         """
-        account = self._accounts.get(self.owner(group.job))
-        return UNLIMITED if account is None else account.fits(group, account.left_for(group), gone.items())
+        most = UNLIMITED
+        for account in self._accounts_of(group):
+            stops = [(other, count) for other, count in gone.items() if other in account.groups]
+            most = min(most, account.fits(group, account.left_for(group), stops))
+        return most
 
     def most_instead(self, group: Group) -> int:
-        """Return the number of tasks of a group that may start if all of its claimant's tasks of worse priority stop."""
-        account = self._accounts.get(self.owner(group.job))
-        running = {} if account is None else account.groups
-        return self.most(group, {g: n for g, n in running.items() if n and g.cls.priority > group.cls.priority})
+        """Return the number of tasks of a group that may start if all of its claimants' tasks of worse priority stop."""
+        most = UNLIMITED
+        for account in self._accounts_of(group):
+            worse = [(g, n) for g, n in account.groups.items() if n and g.cls.priority > group.cls.priority]
+            most = min(most, account.fits(group, account.left_for(group), worse))
+        return most
 
     def contested(self) -> Iterator[tuple[list[Group], list[JobRecord]]]:
         """Yield a claimant's waiting groups with running ones of worse priority, and its running jobs.
@@ -227,17 +248,16 @@ class QuotaAccounts:
 
     def short(self, group: Group) -> list[str]:
         """Return the resources that are too short for one more task of a group, or for its gang."""
-        account, job = self._accounts.get(self.owner(group.job)), group.job
-        if account is None:
-            return []
-        asked = [int(group.cls.demand[d]) for d, _ in account.limit]
-        if missing := job.lacks:
-            for i, (d, _) in enumerate(account.limit):  # the missing tasks of least demand
-                each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
-                asked[i] = max(asked[i], sum(each[:missing]))
-        names = self._cluster.resources.names
-        lacks = zip(account.limit, account.left_for(group), asked, strict=True)
-        return [names[d] for (d, _), left, need in lacks if need and need > left]
+        names, job, found = self._cluster.resources.names, group.job, dict[str, None]()
+        for account in self._accounts_of(group):
+            asked = [int(group.cls.demand[d]) for d, _ in account.limit]
+            if missing := job.lacks:
+                for i, (d, _) in enumerate(account.limit):  # the missing tasks of least demand
+                    each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
+                    asked[i] = max(asked[i], sum(each[:missing]))
+            lacks = zip(account.limit, account.left_for(group), asked, strict=True)
+            found |= dict.fromkeys(names[d] for (d, _), left, need in lacks if need and need > left)
+        return list(found)
 
     def blocked(self) -> dict[Group, None]:
         """Return the groups that have waiting tasks and may start none of them."""
@@ -281,7 +301,8 @@ class QuotaAccounts:
         for task, before in moves.items():
             ran, runs = before.place is not None, task.row >= 0
             if ran != runs and not (ran and graceful):
-                self._add(more, self.owner(task.group.job), task.group.cls.demand.tolist(), 1 if runs else -1)
+                for who in self._owners(task.group.job):
+                    self._add(more, who, task.group.cls.demand.tolist(), 1 if runs else -1)
         for who, amounts in more.items():
             account = self._accounts[who]
             for (d, _), left, asked in zip(account.limit, account.left, amounts, strict=True):
@@ -292,15 +313,19 @@ class QuotaAccounts:
     def overdrawn(self, group: Group, moves: Mapping[TaskRecord, Before]) -> bool:
         """Return True if a task of a group uses a resource that is short while tasks stopped by moves still count."""
         stopped: dict[Hashable, list[int]] = {}
-        who = self.owner(group.job)
+        owners = self._owners(group.job)
         for task, before in moves.items():
-            if before.place is not None and task.row < 0 and self.owner(task.group.job) == who:
-                self._add(stopped, who, task.group.cls.demand.tolist())
-        account = self._accounts.get(who)
-        if account is None or who not in stopped:
-            return False
-        lacks = zip(account.limit, account.left, stopped[who], strict=True)
-        return any(left < held and int(group.cls.demand[d]) for (d, _), left, held in lacks)
+            if before.place is not None and task.row < 0:
+                for who in self._owners(task.group.job):
+                    if who in owners:
+                        self._add(stopped, who, task.group.cls.demand.tolist())
+        for who, amounts in stopped.items():
+            account = self._accounts.get(who)
+            if account is not None:
+                lacks = zip(account.limit, account.left, amounts, strict=True)
+                if any(left < held and int(group.cls.demand[d]) for (d, _), left, held in lacks):
+                    return True
+        return False
 
     # -- within a pass ------------------------------------------------------------------------------------------
 
@@ -319,11 +344,11 @@ class QuotaAccounts:
         self._change(group, -1)
 
     def _change(self, group: Group, units: int) -> None:
-        who = self.owner(group.job)
-        account = self._accounts.get(who)
-        if account is not None and units:
-            self._dirty[who] = None
-            demand = group.cls.demand
-            account.left = [
-                left - units * int(demand[d]) for left, (d, _) in zip(account.left, account.limit, strict=True)
-            ]
+        for who in self._owners(group.job):
+            account = self._accounts.get(who)
+            if account is not None and units:
+                self._dirty[who] = None
+                demand = group.cls.demand
+                account.left = [
+                    left - units * int(demand[d]) for left, (d, _) in zip(account.left, account.limit, strict=True)
+                ]

@@ -197,10 +197,10 @@ _FREE = Limits()
 
 @dataclass(frozen=True)
 class Quotas:
-    """Limits on the resources of the running tasks of a claimant together; exact to the micro-unit.
+    """Limits on the resources of running tasks together, of a claimant or of the whole cluster; exact to the micro-unit.
 
     A quota limits starts: tasks that already run or are reported as started (`TaskStarted`) may exceed it.  If it is full, a
-    better task takes the place of worse ones of the same claimant, provided that the policy stops tasks at all.  A stopping
+    better task takes the place of worse ones that it counts, provided that the policy stops tasks at all.  A stopping
     run counts until it has stopped.
 
     Parameters
@@ -211,11 +211,15 @@ class Quotas:
         The claimants.
     default : mapping of str to number, optional
         Limit for each other claimant; none by default.  Jobs without a user are one claimant, None.
+    cluster : mapping of str to number, optional
+        Limit for all tasks, such as the licences of a program: ``{"matlab": 5}``.  Machines on which it runs have as much
+        capacity of this resource, since only the tasks of the whole cluster share it.
     """
 
-    amounts: Mapping[Hashable, Mapping[str, float]]
+    amounts: Mapping[Hashable, Mapping[str, float]] = field(default_factory=dict)
     over: Literal["user", "job"] = "user"
     default: Mapping[str, float] | None = None
+    cluster: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         amounts = mapping("Quotas: amounts", self.amounts)
@@ -225,9 +229,11 @@ class Quotas:
             raise InputError(f"Quotas: over must be 'user' or 'job', got {quoted(self.over)}")
         if self.default is not None:
             object.__setattr__(self, "default", _amounts("Quotas: default", self.default))
+        if self.cluster is not None:
+            object.__setattr__(self, "cluster", _amounts("Quotas: cluster", self.cluster))
 
-    def limits(self, resources: Resources) -> tuple[dict[Hashable, Limit], Limit]:
-        """Return the limits of claimants, and the limit of all others.
+    def limits(self, resources: Resources) -> tuple[dict[Hashable, Limit], Limit, Limit]:
+        """Return the limits of claimants, the limit of each other claimant, and that of the cluster.
 
         Raises
         ------
@@ -235,7 +241,8 @@ class Quotas:
             A quota names an unknown resource.
         """
         named = {who: _limit(f"quota of {who!r}", some, resources) for who, some in self.amounts.items()}
-        return named, _limit("quota by default", self.default or {}, resources)
+        default = _limit("quota by default", self.default or {}, resources)
+        return named, default, _limit("quota of the cluster", self.cluster or {}, resources)
 
 
 Limit = tuple[tuple[int, int], ...]

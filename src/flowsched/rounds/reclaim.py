@@ -206,7 +206,8 @@ def _groups(members: list[JobRecord], gangs: bool = False) -> Iterator[Group]:
 
 
 def _best_first(groups: Iterable[Group]) -> list[Group]:
-    return sorted(groups, key=lambda group: (group.cls.priority, group.waiting[0].turn))
+    waiting = [group for group in groups if group.waiting]  # others may have started for another claimant
+    return sorted(waiting, key=lambda group: (group.cls.priority, group.waiting[0].turn))
 
 
 class _Rows:
