@@ -278,13 +278,13 @@ def draw_comparison(comparison: Comparison) -> list[Plot]:
     if not comparison.outcomes:
         return []
     first = f"seed {comparison.seeds[0]}"
-    waited = any(max(run.waiting[1], default=0) > 0 for run in comparison.outcomes)
+    several, waited = len(comparison.seeds) > 1, any(max(run.waiting[1], default=0) > 0 for run in comparison.outcomes)
     drawn: list[tuple[str, str, str, Callable[[Axes, Comparison], None]]] = [
         ("Waiting tasks", f"over time, {first}", "full", _waiting),
         ("Waiting time", f"tasks by their waiting time, {first}", "full", _waits),
     ] * waited
     drawn += [
-        (heading(m)[0].upper() + heading(m)[1:], "mean over seeds, with its 95 % confidence interval", "half", _bars(m))
+        (heading(m)[0].upper() + heading(m)[1:], "mean, 95 % interval" if several else first, "half", _bars(m))
         for m in _BARS
         if (waited or not m.startswith("wait")) and any(run.figures[m] > 0 for run in comparison.outcomes)
     ]
