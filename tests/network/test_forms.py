@@ -230,3 +230,17 @@ def test_networkx_agrees_on_the_cost():
 def test_wrong_forms(call, words):
     with pytest.raises(fs.InputError, match=words):
         call()
+
+
+def test_flows_have_the_names_of_their_nodes() -> None:
+    edges = [("a", "b", 2, 1), ("a", "b", 9, 3), ("b", "c", 9, 1), ("a", "c", 1, 9)]
+    net = fs.FlowNetwork.from_edges(edges, supply={"a": 4, "c": -4})
+    assert net.named_flows() == {}
+    net.solve()
+    assert net.named_flows() == {("a", "b"): 4, ("b", "c"): 4}
+    (extra,) = net.add_nodes([1])
+    net.add_arcs([extra], [net.node_id("a")], [5], [0])
+    net.remove_arcs([3])
+    net.set_supply(net.node_id("c"), -5)
+    net.solve()
+    assert net.named_flows() == {("a", "b"): 5, ("b", "c"): 5, (extra, "a"): 1}

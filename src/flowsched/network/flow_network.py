@@ -434,6 +434,28 @@ class FlowNetwork:
         except (KeyError, TypeError):
             raise InputError(f"name: no node is called {name!r:.80}") from None
 
+    def named_flows(self) -> dict[tuple[Hashable, Hashable], int]:
+        """Return the flow from node to node in the last solution, by names; parallel arcs together.
+
+        Pairs without flow are left out.  A node without a name has its id.
+
+        Examples
+        --------
+        >>> net = FlowNetwork.from_edges([("mill", "shop", 4, 1), ("shop", "port", 3, 1)], supply={"mill": 2, "port": -2})
+        >>> _ = net.solve()
+        >>> net.named_flows()
+        {('mill', 'shop'): 2, ('shop', 'port'): 2}
+        """
+        names: dict[int, Hashable] = {node: name for name, node in self._names.items()}
+        flow, arcs = self.flow(), self.arcs()
+        some = np.flatnonzero(flow)
+        ends = self.tail(arcs[some]).tolist(), self.head(arcs[some]).tolist()
+        found: dict[tuple[Hashable, Hashable], int] = {}
+        for tail, head, units in zip(*ends, flow[some].tolist(), strict=True):
+            pair = names.get(tail, tail), names.get(head, head)
+            found[pair] = found.get(pair, 0) + units
+        return found
+
     # -- the last solution -----------------------------------------------------------------------------------
 
     def flow(self, arcs: ArrayLike | None = None) -> Int64Array:
