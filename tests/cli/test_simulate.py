@@ -271,6 +271,8 @@ def test_what_a_comparison_refuses(run: Run, tmp_path: Path) -> None:
         (("--compare", "fifo", "--tasks", tmp_path / "t"), "--tasks is of one run"),
         (("--compare", "fifo", "--scheduler", "easy"), "--scheduler is of one run"),
         (("--seeds", "2"), "--seeds and --csv are for --compare"),
+        (("--skip-bad",), "--skip-bad concerns a trace"),
+        (("--tasks", tmp_path / "t.parquett"), ".parquet, .pq or .csv expected at the end, got .parquett"),
         (("--compare", "fifo", "--csv", tmp_path / "x", "--json", tmp_path / "x"), "the same file"),
     ):
         refused = run("batch", "--limit", 60, *arguments)

@@ -286,10 +286,9 @@ def _workload(options: dict[str, Any]) -> sim.Workload:
     model = {k: options[k] for k in ("scale", "load") if options[k] is not None}
     name = options["trace"] or "demo"
     if name == "model" or name in sim.SYNTHETIC:
-        if given := next(
-            (name for name in ("format", "variant", "machines", "columns") if options[name] is not None), None
-        ):
-            raise BadInput(f"--{given} concerns a trace, and none is given")
+        names = ("format", "variant", "machines", "columns", "skip_bad")
+        if given := next((name for name in names if options[name] not in (None, False)), None):
+            raise BadInput(f"--{given.replace('_', '-')} concerns a trace, and none is given")
         model |= {} if options["limit"] is None else {"tasks": options["limit"]}
         workload = (
             sim.Workload.model(seed=options["seed"], **model)

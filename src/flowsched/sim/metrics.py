@@ -357,8 +357,14 @@ def frame(table: Mapping[str, Sequence[Any]]) -> Any:
 
 
 def check_table_file(path: str | Path) -> None:
-    """Raise ImportError if a file of this name cannot be written with the packages that are installed."""
-    if Path(path).suffix in _PARQUET:
+    """Raise ImportError if a file of this name cannot be written with the packages that are installed.
+
+    Raise InputError for a name that ends almost like that of a Parquet file.
+    """
+    suffix = Path(path).suffix
+    if suffix not in _PARQUET and suffix.lower().startswith(_PARQUET):
+        raise InputError(f"{path}: .parquet, .pq or .csv expected at the end, got {suffix}")
+    if suffix in _PARQUET:
         parquet_modules()
 
 
