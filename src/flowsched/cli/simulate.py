@@ -446,8 +446,8 @@ def _print_story(metrics: sim.Metrics) -> None:
     asked = metrics.offered["gpu"]
     _print_wrapped(
         out,
-        f"Three users share {facts['machines']} machines with 8 GPUs each. They ask for {asked.mean:.0%} of the GPUs on average and "
-        f"for {asked.peak:.0%} at the peak, and a rack fails. The scheduler ({name}) decides after every event: "
+        f"Three users share {facts['machines']} machines with 8 GPUs each. They ask for {100 * asked.mean:.0f} % of the GPUs on average and "
+        f"for {100 * asked.peak:.0f} % at the peak, and a rack fails. The scheduler ({name}) decides after every event: "
         f"{metrics.counts['rounds']:,.0f} times in {duration(facts['end'])}.",
     )
     print_tables(out, [replace(user_table(metrics), title="Parts of the GPUs that are up, until the last arrival")])
