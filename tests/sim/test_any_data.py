@@ -361,3 +361,28 @@ def test_lists_of_kubernetes(tmp_path: Path) -> None:
         path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [change]}))
         with pytest.raises(TraceError, match=message):
             load_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("task,arrival,duration,cpu\n\u00e9,0,5,1\n".encode("latin-1"), "line 2, column 1: neither text in UTF-8 nor Parquet"),
+        ("task,arrival\n".encode("utf-16"), "line 1, column 1: neither text in UTF-8"),
+        (b"", "the file is empty"),
+    ],
+)  # fmt: skip
+def test_files_that_are_no_text_are_named_so(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=message):
+        load_trace(path)
+
+
+def test_rows_of_another_length_are_skipped_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("task,arrival,duration,cpu\na,0,5,1\nb,0,5\nc,x,1,1\n")
+    with pytest.raises(TraceError, match="line 3: 4 columns expected as in the header, got 3"):
+        load_trace(path)
+    work = load_trace(path, skip_bad=True)
+    assert work.n_tasks == 1 and isinstance(work, Trace)
+    assert work.notes[-1].startswith("2 rows are skipped; the first: ") and "line 3: 4 columns" in work.notes[-1]

@@ -369,7 +369,7 @@ def test_whatever_is_wrong_is_said_with_file_and_line_or_loads_and_runs(sample: 
 
 
 def test_what_is_no_trace_says_which_formats_there_are(tmp_path: Path) -> None:
-    for text in (b"", b"hello\n", b"\xff\xfe\x00", b"name,age\nbob,7\n", b'{"name": 7}\n', b"[]"):
+    for text in (b"hello\n", b"name,age\nbob,7\n", b'{"name": 7}\n', b"[]"):
         (tmp_path / "x").write_bytes(text)
         with pytest.raises(
             TraceError,

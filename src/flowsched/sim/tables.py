@@ -171,7 +171,7 @@ def _undecodable(path: Path) -> str:
 
 
 def head(path: Path, most: int = HEAD) -> str:
-    """Return the first characters of a file, decompressed; "" if it is not text."""
+    """Return the first characters of a file, decompressed; "" if it is not text, see `not_text`."""
     try:
         with _opened(path, "text") as text:
             return text.read(most)
@@ -179,6 +179,16 @@ def head(path: Path, most: int = HEAD) -> str:
         if isinstance(error.__context__, UnicodeDecodeError):
             return ""
         raise
+
+
+def not_text(path: Path) -> str:
+    """Return the place of the first byte of a file that is not UTF-8, and a remedy, in words; "" for text and directories."""
+    try:
+        if path.is_dir() or head(path) or not path.stat().st_size:
+            return ""
+    except TraceError:
+        return ""
+    return f"{_undecodable(path)}: neither text in UTF-8 nor Parquet; a table can be saved as CSV in UTF-8"
 
 
 def text_lines(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, str]]:
@@ -246,9 +256,17 @@ def delimiter_of(line: str) -> str:
 
 
 def named_rows(
-    path: Path, columns: Sequence[str], limit: int = LIMIT, remarks: list[str] | None = None, delimiter: str = ","
+    path: Path,
+    columns: Sequence[str],
+    limit: int = LIMIT,
+    remarks: list[str] | None = None,
+    delimiter: str = ",",
+    skipped: list[str] | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows of a table with a header; lines before it that start with ``#`` go to `remarks`, if that is given."""
+    """Yield the rows of a table with a header; lines before it that start with ``#`` go to `remarks`, if that is given.
+
+    Messages about rows of another length go to `skipped`, if that is given.
+    """
     lines = _lines(path, limit, delimiter, remarks)
     top, header = next(lines, (1, []))
     if not header:
@@ -262,9 +280,11 @@ def named_rows(
         raise TraceError(f"{path}, line {top}: column {quoted(twice)} occurs twice")
     for number, cells in lines:
         if len(cells) != len(header):
-            raise TraceError(
-                f"{path}, line {number}: {len(header)} columns expected as in the header, got {len(cells)}"
-            )
+            wrong = f"{path}, line {number}: {len(header)} columns expected as in the header, got {len(cells)}"
+            if skipped is None:
+                raise TraceError(wrong)
+            skipped.append(wrong)
+            continue
         yield Row(path, number, dict(zip(header, cells, strict=True)), top)
 
 

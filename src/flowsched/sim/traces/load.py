@@ -11,7 +11,7 @@ from flowsched.boundary.validate import mapping, nearest, ordered, quoted, text,
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError, TraceError
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
-from flowsched.sim.tables import LIMIT, is_json, json_records
+from flowsched.sim.tables import LIMIT, is_json, json_records, not_text
 from flowsched.sim.traces.azure import AZURE
 from flowsched.sim.traces.batsim import BATSIM
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
@@ -58,6 +58,10 @@ def recognised(path: str | Path, format: str | None = None, *, table: bool = Fal
             return known
     if source.text.lstrip().startswith(("{", "[")) and not is_json(source.text):
         next(json_records(source.path), None)  # which says where the first object is broken
+    if binary := not_text(source.path):
+        raise TraceError(f"{path}{binary}")
+    if source.path.is_file() and not source.path.stat().st_size:
+        raise TraceError(f"{path}: the file is empty")
     lines = [line.strip() for line in source.text.splitlines()]
     place = f", line {lines.index(source.line) + 1}" if source.line else ""
     raise TraceError(

@@ -91,7 +91,7 @@ class Reader:
         """By arrival, job, and the tasks that have to complete before."""
         self._dated = False  # arrivals and deadlines are dates
         self._unused: dict[str, None] = {}
-        self._bad: list[str] = []
+        self.bad: list[str] = []
         self._lines: dict[str, int] = {}
         self._known = {*known}
         self._allowed = resources
@@ -108,7 +108,7 @@ class Reader:
         except TraceError as error:
             if not self.options.skip_bad:
                 raise
-            self._bad.append(str(error))
+            self.bad.append(str(error))
 
     def task(self, row: Row) -> None:
         """Take a row of a task."""
@@ -271,8 +271,8 @@ class Reader:
             yield f"times are counted from the first arrival, {date(min(self._jobs)[0])}"
         if self._unused:
             yield f"columns that are not used: {', '.join(self._unused)}"
-        if self._bad:
-            yield f"{len(self._bad):,} rows are skipped; the first: {self._bad[0]}"
+        if self.bad:
+            yield f"{len(self.bad):,} rows are skipped; the first: {self.bad[0]}"
 
     def _columns(
         self, row: Row, known: tuple[str, ...], amount: str, label: str
@@ -338,7 +338,8 @@ def _read_csv(source: TraceSource, options: TraceOptions) -> Trace:
             reader.machine(row)
     needed = [options.columns.get(name, name) for name in ("arrival", "duration")]
     needed += [name for name in options.columns.values() if name not in needed]
-    for row in named_rows(path, needed, options.limit, remarks, delimiter_of(source.line)):
+    skipped = reader.bad if options.skip_bad else None
+    for row in named_rows(path, needed, options.limit, remarks, delimiter_of(source.line), skipped):
         reader.take(row)
     for i, remark in enumerate(remarks, 1):
         key, _, text = (part.strip() for part in remark.partition(":"))
