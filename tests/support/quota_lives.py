@@ -41,18 +41,23 @@ def quotas(random: Random) -> fs.Quotas:
         amounts = {"cpu": random.choice([0, 3, 5.5, 12]), "gpu": random.choice([0.5, 1, 1.3, 3]), "mem": 2}
         return {name: amounts[name] for name in random.sample(NAMES, random.randint(0, 2))}
 
-    default, cluster = random.choice([None, some()]), None
-    if random.random() < 0.4:
-        cluster = {"cpu": random.choice([5, 14]), "gpu": random.choice([1.5, 5])}
+    default = random.choice([None, some()])
     if random.random() < 0.3:
-        return fs.Quotas({f"j{i}": some() for i in range(9)}, over="job", default=default, cluster=cluster)
-    return fs.Quotas({"ann": some(), "bob": some()}, default=default, cluster=cluster)
+        return fs.Quotas({f"j{i}": some() for i in range(9)}, over="job", default=default)
+    return fs.Quotas({"ann": some(), "bob": some()}, default=default)
+
+
+def shared(given: fs.Quotas, random: Random) -> fs.Quotas:
+    """The same quotas, often with one of the cluster."""
+    if random.random() < 0.5:
+        return given
+    return replace(given, cluster={"cpu": random.choice([5, 14]), "gpu": random.choice([1.5, 5])})
 
 
 def limited(seed: int) -> fs.Policy:
     """A policy with quotas."""
     random = Random(seed)
-    policy = replace(POLICIES[seed % len(POLICIES)](), quotas=quotas(random))
+    policy = replace(POLICIES[seed % len(POLICIES)](), quotas=shared(quotas(random), Random(seed + 1)))
     how = random.randrange(4)
     if how < 2:
         policy = replace(policy, preemption=(None, fs.PreemptionCost(graceful=True))[how])
@@ -104,7 +109,7 @@ class Model:
         for delta in deltas:
             if isinstance(delta, fs.Preempt):
                 machine = self.running.pop(delta.task)
-                if graceful:
+                if graceful and delta.by is not None:  # evictions of FGM are for no other task, and end runs at once
                     self.stopping[delta.task] = machine
             else:
                 self.running[delta.task] = delta.machine
