@@ -70,6 +70,9 @@ def refresh(
     bits: NDArray[np.uint32] | None = None,
     /,
 ) -> tuple[_Ints, _Ints] | None: ...
+def look(
+    mirror: ClassFields, classes: _Ints, outbid: list[int], since: int, most: int, /
+) -> tuple[_Ints, NDArray[np.uint32]] | None: ...
 def sent(
     racks: RackFields,
     mirror: ClassFields,

@@ -20,7 +20,7 @@ from libc.stdlib cimport qsort
 
 from flowsched._faults cimport _empty
 from flowsched.cluster._room cimport (
-    UNLIMITED, InventoryColumns, MovedFields, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
+    DOWN, UNLIMITED, InventoryColumns, MovedFields, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
 )
 from flowsched.network._edits cimport NetworkEdits
 from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabulated
@@ -269,6 +269,73 @@ cdef object pull(ClassFields mirror, list classes, int64_t clock, recipe, prices
     for i in range(new):
         new_class[i], new_row[i] = int64s(index)[out_new[i] // count], row[out_new[i] % count]
     return at_class, at_row
+
+
+# -- blockers -------------------------------------------------------------------------------------------------------
+
+
+@cython.boundscheck(False)      # an axis may have the length 0
+def look(ClassFields mirror not None, const int64_t[::1] classes not None, list outbid not None, int64_t since, Py_ssize_t most, /):
+    """Return the blockers of classes on the machines that have changed, for `flowsched.rounds.verdicts`.
+
+    Parameters
+    ----------
+    mirror : ClassArcs
+    classes : ndarray of int64, shape (n,)
+    outbid : list of int
+        Positions in `classes`: blockers of these classes are as of now, and those of the others as of their last `refresh`.
+    since : int
+        Value of `Inventory.clock`: machines that changed later are looked at, and those where outbid classes are out of date.
+    most : int
+        Largest number of machines.
+
+    Returns
+    -------
+    (ndarray of int64, ndarray of uint32) or None
+        Rows, ascending, and blockers, shape (classes, rows).  None if there are more machines.
+    """
+    cdef World w
+    cdef MovedFields inventory = mirror.cluster.inventory
+    cdef InventoryColumns _at = open_world(inventory, &w)
+    cdef ClassArcsColumns at = mirror.typed
+    cdef Py_ssize_t i, j, lines = classes.shape[0], count
+    cdef int64_t now = inventory.clock, c
+    cdef const int64_t *row
+    cdef bint known
+    check_all(classes, min(at.cursor.shape[0], w.classes), "class")
+    for one in outbid:
+        i = one
+        check(i, lines, "position")
+        now = min(now, at.cursor[classes[i]])
+    cdef array.array changed_rows = rows_of(inventory, &w, min(now, since), None)
+    count = len(changed_rows)
+    if count > most:
+        return None
+    row = int64s(changed_rows)
+    rows, why = _empty(count, np.int64), matrix(lines, count, np.uint32)
+    cdef int64_t[::1] out_row = rows
+    cdef uint32_t[:, ::1] out = why
+    for j in range(count):
+        out_row[j] = row[j]
+    for i in range(lines):
+        c = classes[i]
+        known = at.cursor[c] or c in mirror.racks.aggregators
+        for j in range(count):
+            out[i, j] = at.why[c, row[j]] if known and row[j] < at.why.shape[1] else DOWN
+    if not outbid:
+        return rows, why
+    if inventory.plain():
+        for one in outbid:
+            i = one
+            for j in range(count):
+                if w.version[row[j]] > now:
+                    room_of(&w, classes[i], row[j], False, &out[i, j])
+        return rows, why
+    later = np.flatnonzero(inventory.newer(rows, now))
+    if len(later):
+        some = np.array(outbid)
+        why[some[:, None], later] = inventory.room(np.asarray(classes)[some], rows[later])[1]
+    return rows, why
 
 
 # -- flow -----------------------------------------------------------------------------------------------------------

@@ -313,14 +313,6 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
         cursors: Ints = self._cursor[classes]
         return cursors
 
-    def blockers(self, classes: Ints, rows: Ints) -> NDArray[np.uint32]:
-        """Return the blockers of one more task, as of the last `refresh` of each class, shape (classes, rows)."""
-        why: NDArray[np.uint32] = self._why.take(classes[:, None] * self.room + rows)
-        for i in np.flatnonzero(self._cursor[classes] == 0).tolist():
-            if self.racks.aggregator(int(classes[i])) is None:
-                why[i] = DOWN
-        return why
-
     # -- for tests ----------------------------------------------------------------------------------------------
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
