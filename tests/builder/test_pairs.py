@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator
 from random import Random
 
@@ -157,8 +158,8 @@ def test_indices_and_lengths_are_checked() -> None:
     arcs = Builder(cluster, fs.FlowNetwork(), fs.Policy()).classes
     for classes, outbid in ((one - 1, []), (one + 10**6, []), (one, [1]), (one, [-1])):
         with pytest.raises(IndexError):
-            _arcs.look(arcs, classes, outbid, 0, 100)
-    assert _arcs.look(arcs, one, [], 0, inventory.rows - 1) is None
+            _arcs.look(arcs, classes, outbid, 0, array("q"), 0, 100)
+    assert _arcs.look(arcs, one, [], 0, array("q"), 0, inventory.rows - 1) is None
 
 
 @pytest.mark.parametrize("count", [3, 200])

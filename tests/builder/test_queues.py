@@ -40,7 +40,7 @@ def check(sched: fs.Scheduler) -> None:
         assert sched.builder.batch.price_differences([queue.arcs], [tasks.units]).tolist() == (run - wait).tolist()
         if queue.plain:
             first = min((group for group in groups), key=lambda group: group.waiting[0])
-            head, others = queue.head, [task for group in groups if group is not first for task in group.waiting]
+            head, others = queue.head(), [task for group in groups if group is not first for task in group.waiting]
             assert head.group is first and (head.since, head.serial) == (first.waiting[0].since, first.job.serial)
             assert head.eldest == min(group.waiting[0].since for group in groups)
             assert all(task < other for task in first.waiting[: head.ahead] for other in others)

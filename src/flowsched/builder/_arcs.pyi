@@ -71,8 +71,15 @@ def refresh(
     /,
 ) -> tuple[_Ints, _Ints] | None: ...
 def look(
-    mirror: ClassFields, classes: _Ints, outbid: list[int], since: int, most: int, /
-) -> tuple[_Ints, NDArray[np.uint32]] | None: ...
+    mirror: ClassFields,
+    classes: _Ints,
+    outbid: list[int],
+    since: int,
+    known: array[int],
+    upto: int,
+    most: int,
+    /,
+) -> tuple[array[int], NDArray[np.uint32]] | None: ...
 def sent(
     racks: RackFields,
     mirror: ClassFields,

@@ -32,6 +32,7 @@ cdef class ClassQueue:
 
     @cython.locals(group=Group, node=GroupNode, first=TaskRecord, at=cython.Py_ssize_t)
     cpdef refresh(self)
+    cpdef Head head(self)
 
     @cython.locals(slot=cython.Py_ssize_t)
     cdef Py_ssize_t _enter(self, Group group) except -1

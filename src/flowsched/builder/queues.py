@@ -221,9 +221,8 @@ class ClassQueue:
             self._order = sorted(self._slot_of.values(), key=self._turns.__getitem__)
         return self._order
 
-    @property
     def head(self) -> Head | None:
-        """The first task; None if a group is not plain."""
+        """Return the first task; None if a group is not plain."""
         if self._head is None and self.plain:
             self._head = self._find_head()
         return self._head
@@ -253,7 +252,7 @@ class ClassQueue:
         """Return the oldest `count` tasks of plain groups that may start; they are in the `count` groups with the oldest first tasks."""
         if not count:
             return []
-        head = self.head
+        head = self.head()
         if head is not None and count <= head.ahead and self._nodes[head.group].waiting:
             return [(head.group, count)]
         by_turn = self._by_turn()

@@ -87,7 +87,7 @@ def contest(Builder builder not None, RoundScope scope not None, dict sent not N
     for class_id in sent:
         cls = builder.class_of[class_id]
         queue = queues.of(cls)
-        head = queue.head
+        head = queue.head()
         if head is None:
             return None
         heads.append(head)

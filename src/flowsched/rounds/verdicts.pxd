@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from flowsched.builder.builder cimport Builder
-from flowsched.builder.queues cimport ClassQueue, QueuedTasks
+from flowsched.builder.queues cimport ClassQueue, QueuedTasks, Queues
 from flowsched.cluster.records cimport TaskClass, World
 
 
@@ -23,13 +23,14 @@ cdef class _Sight:
 cdef class _Line:
     cdef list queues, classes, ids, tasks, units, arcs, sights
     cdef object index
-    cdef int64_t count, since
+    cdef int64_t count, since, upto
+    cdef object rows
 
     @cython.locals(i=cython.Py_ssize_t)
-    cdef bint holds(self, dict waiting) except -1
+    cdef bint holds(self, World cluster) except -1
 
-    @cython.locals(known=dict, i=cython.Py_ssize_t, queue=ClassQueue, tasks=QueuedTasks, cls=TaskClass)
-    cdef refresh(self, Builder builder)
+    @cython.locals(i=cython.Py_ssize_t, queue=ClassQueue, tasks=QueuedTasks)
+    cdef refresh(self, Queues queues)
 
 
 cdef class _Record:

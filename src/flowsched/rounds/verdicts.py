@@ -15,6 +15,7 @@ The module is compiled; its types are in ``verdicts.pxd``.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from itertools import islice
@@ -25,12 +26,13 @@ from numpy.typing import NDArray
 
 from flowsched.builder._arcs import look
 from flowsched.builder.builder import Builder
-from flowsched.builder.queues import ClassQueue, QueuedTasks
+from flowsched.builder.queues import ClassQueue, QueuedTasks, Queues
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster.limits import DEADLINE, FAILED, SPREAD, Blockers
 from flowsched.cluster.model import Resources
-from flowsched.cluster.records import Group, JobRecord, TaskClass
+from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.cluster.shapes import Shapes
+from flowsched.cluster.state import Cluster
 from flowsched.rounds.reasons import Groups, Rest, Verdict, Waiting, judge
 from flowsched.rounds.values import Reason, ReasonCode
 
@@ -38,7 +40,7 @@ __all__ = ["NOBODY", "Verdicts"]
 
 Ints = NDArray[np.int64]
 
-_PATCH = 64
+_PATCH = 128
 """Largest number of machines in a patch; after more changes, the sights are made again."""
 
 _ALL = 1 << 62
@@ -46,6 +48,7 @@ _ALL = 1 << 62
 
 _NEVER = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
+_NOWHERE = array("q")
 _NO_PRICES: NDArray[np.int64] = np.zeros(0, np.int64)
 NOBODY = Waiting([])
 """No waiting tasks."""
@@ -108,6 +111,8 @@ class _Line:
         Sights of the classes, never altered but replaced; None if they must be looked up.
     since : int
         Least `since` of them.
+    rows : array of int64
+        Machines that have changed since then, ascending, as of the value `upto` of the clock.
     """
 
     def __init__(self, queues: list[ClassQueue]) -> None:
@@ -120,26 +125,23 @@ class _Line:
         self.arcs = [queue.arcs for queue in queues]
         self.count = sum([tasks.count for tasks in self.tasks])
         self.sights: list[_Sight] | None = None
-        self.since = 0
+        self.since = self.upto = 0
+        self.rows = _NOWHERE
 
-    def holds(self, waiting: dict[TaskClass, dict[Group, None]]) -> bool:
-        """Return True if the line has these classes."""
-        if len(waiting) != len(self.classes):
+    def holds(self, cluster: Cluster) -> bool:
+        """Return True if the line has the classes of the cluster, and its queues are the cluster's."""
+        if len(cluster.waiting) != len(self.classes) or cluster.queues.get(self.classes[0]) is not self.queues[0]:
             return False
-        for i, cls in enumerate(waiting):
+        for i, cls in enumerate(cluster.waiting):
             if cls is not self.classes[i]:
                 return False
         return True
 
-    def refresh(self, builder: Builder) -> None:
-        """Bring the classes that have changed up to date."""
-        known = builder.cluster.queues
-        for i, cls in enumerate(self.classes):
-            queue = known.get(cls)
-            if queue is None or queue.changed:
-                queue = builder.queues.of(cls)
-            tasks = queue.cached
-            if tasks is None or tasks is not self.tasks[i]:
+    def refresh(self, queues: Queues) -> None:
+        """Bring the classes that have changed up to date; the queue of one that has left and come again has changes."""
+        for i, queue in enumerate(self.queues):
+            if queue.changed or queue.cached is not self.tasks[i]:
+                queue = queues.of(queue.cls)
                 tasks = queue.tasks
                 self.count += tasks.count - self.tasks[i].count
                 self.queues[i], self.tasks[i], self.units[i], self.arcs[i] = queue, tasks, tasks.units, queue.arcs
@@ -153,7 +155,7 @@ class _Record:
     scene : _Scene
     queues : list of QueuedTasks
     sights : list of _Sight
-    rows : ndarray of int64, shape (n,)
+    rows : array of int64, length n
         Machines of the patch.
     patch : ndarray of uint32, shape (queues, n)
         Blockers on these machines.
@@ -174,7 +176,12 @@ class _Record:
     """
 
     def __init__(
-        self, scene: _Scene, queues: list[QueuedTasks], sights: list[_Sight], rows: Ints, patch: NDArray[np.uint32]
+        self,
+        scene: _Scene,
+        queues: list[QueuedTasks],
+        sights: list[_Sight],
+        rows: array[int],
+        patch: NDArray[np.uint32],
     ) -> None:
         self.scene, self.queues, self.sights, self.rows, self.patch = scene, queues, sights, rows, patch
         self.roomy: list[bool] = []
@@ -234,11 +241,11 @@ class _Record:
 
     def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
         """Return the blockers of a class on all machines, and the differences from its sight."""
-        why = self.sights[i].why
-        other = self.patch[i] != why[self.rows]
+        why, rows = self.sights[i].why, np.array(self.rows, np.int64)
+        other = self.patch[i] != why[rows]
         if not other.any():
             return why, b""
-        rows, patch = self.rows[other], self.patch[i, other]
+        rows, patch = rows[other], self.patch[i, other]
         why = why.copy()
         why[rows] = patch
         return why, rows.tobytes() + patch.tobytes()
@@ -311,8 +318,8 @@ class Verdicts:
     ) -> tuple[_Record, int]:
         """Return a record of the tasks that wait for room, and their number."""
         builder, line = self.builder, self._line
-        if line is not None and line.holds(self.cluster.waiting):
-            line.refresh(builder)
+        if line is not None and line.holds(self.cluster):
+            line.refresh(builder.queues)
         else:
             line = self._line = _Line(builder.queues.all())
         roomy = [class_id in had_room for class_id in line.ids]
@@ -376,12 +383,14 @@ class Verdicts:
         scene, arcs = self._scene_now(), self.builder.classes
         if self._sights_of is not line or line.sights is None:
             self._see(line)
-        seen = look(arcs, line.index, outbid, line.since, _PATCH)
+        clock = self.cluster.inventory.clock
+        seen = look(arcs, line.index, outbid, line.since, line.rows, line.upto, _PATCH)
         if seen is None:
             self._sights.clear()
             self._see(line)
-            seen = look(arcs, line.index, outbid, line.since, _ALL)
+            seen = look(arcs, line.index, outbid, line.since, line.rows, line.upto, _ALL)
             assert seen is not None
+        line.rows, line.upto = seen[0], clock
         assert line.sights is not None
         return _Record(scene, line.tasks[:], line.sights, *seen)
 
@@ -411,7 +420,8 @@ class Verdicts:
             sights[cls] = sight
         self._sights, self._sights_of = sights, line
         line.sights = list(sights.values())
-        line.since = min([sight.since for sight in line.sights])
+        line.since = line.upto = min([sight.since for sight in line.sights])
+        line.rows = _NOWHERE
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
         """Explain why a task waits, see `Scheduler.explain`."""
