@@ -30,6 +30,7 @@ class ClassArcsColumns:
     roomy: Any
     open: Any
     cursor: Any
+    swept: Any
     refused_at: Any
 
 @disjoint_base

@@ -286,14 +286,17 @@ class Builder:
             self._sent = self.groups.supply
             self.batch.set_supply(self.machines.sink, -self._sent)
         self.running.update(touched, policy, now)
-        if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
-            scope.first = False
+        first, scope.first = scope.first, False
+        if first:  # later in a round, a machine that would be kept may have been promised to a task
             self._reserve(scope)
         if policy.step < 1 or self.cluster.inventory.arranged > self.machines.seen:  # else slots are unchanged
             self.machines.update(policy.step < 1)
         if self.locality.stale:
             self.locality.update(policy)
         self.ranks()
+        if first and self.classes.untidy:
+            near = [group.cls.index for group in self.locality.entries]
+            self.batch.remove_nodes(self.classes.sweep([*self.waiting, *near]))
         if self.waiting:
             self.classes.refresh(self.waiting, policy, scope.evictions.refused)
         if policy.rack_load or self.racks.weighed:
