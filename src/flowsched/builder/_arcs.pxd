@@ -28,6 +28,7 @@ cdef class ClassFields(TypedColumns):
     cdef public records.World cluster
     cdef public NetworkEdits batch
     cdef public dict _why_copy
+    cdef public int64_t next_sweep
 
     cpdef refresh(self, list classes, policy, dict refused)
 

@@ -53,6 +53,7 @@ class ClassFields(TypedColumns):
     cluster: Cluster
     batch: NetworkBatch
     _why_copy: dict[int, NDArray[np.uint32]]
+    next_sweep: int
     def refresh(self, classes: list[int], policy: Policy, refused: _Refused) -> None: ...
 
 def seats(

@@ -30,7 +30,7 @@ cdef class Builder:
 
     cpdef RoundScope round(self, now)
 
-    @cython.locals(rows=int64_t, new=list)
+    @cython.locals(rows=int64_t, new=list, first=cython.bint)
     cpdef update(self, Changes changes, RoundScope scope)
 
     @cython.locals(group=Group, nodes=list, class_id=int64_t)

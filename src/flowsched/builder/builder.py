@@ -294,7 +294,7 @@ class Builder:
         if self.locality.stale:
             self.locality.update(policy)
         self.ranks()
-        if first and self.classes.untidy:
+        if first and self.cluster.inventory.clock > self.classes.next_sweep:
             near = [group.cls.index for group in self.locality.entries]
             self.batch.remove_nodes(self.classes.sweep([*self.waiting, *near]))
         if self.waiting:

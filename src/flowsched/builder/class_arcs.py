@@ -87,8 +87,8 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
         self.machines = machines
         self.racks = racks
         self._why_copy = {}
-        self._swept_at = 0
-        """Value of `Inventory.clock` at the last `sweep`."""
+        self.next_sweep = 0
+        """Value of `Inventory.clock` after which another `sweep` is due."""
         self.looks = 0
         """Number of times when blockers may have changed without a change of a machine."""
 
@@ -127,12 +127,6 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
         self._why_copy.pop(class_id, None)
         return nodes
 
-    @property
-    def untidy(self) -> bool:
-        """True once there have been enough changes for another `sweep`."""
-        inventory = self.cluster.inventory
-        return inventory.clock - self._swept_at > _IDLE * inventory.rows
-
     def sweep(self, needed: Collection[int]) -> list[int]:
         """Remove the arcs of idle classes if they are many; return their nodes, for removal.
 
@@ -143,7 +137,8 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
         """
         idle = self._cursor == self._swept
         idle[list(needed)] = False
-        self._swept[:], self._swept_at = self._cursor, self.cluster.inventory.clock
+        inventory = self.cluster.inventory
+        self._swept[:], self.next_sweep = self._cursor, inventory.clock + _IDLE * inventory.rows
         classes = np.flatnonzero(idle)
         arcs = int((self._arc[classes] >= 0).sum())
         nodes: list[int] = []
