@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from itertools import islice
 
 import numpy as np
 import pytest
 from effort import effort
 
-from flowsched.builder import Builder
-from flowsched.builder.racks import ANONYMOUS_RACK
+from flowsched.builder import Builder, class_arcs
+from flowsched.builder.racks import ANONYMOUS_RACK, RackArcs
 from flowsched.builder.reading import read
 from flowsched.cluster import Cluster, Task
 from flowsched.cluster.events import (
@@ -184,8 +185,14 @@ def twin(cluster: Cluster) -> Cluster:
     return other
 
 
+@pytest.mark.parametrize("swept", [False, True])
 @pytest.mark.parametrize("seed", range(effort(3, 12)))
-def test_an_updated_network_has_the_same_optimum_as_a_new_one(seed: int) -> None:
+def test_an_updated_network_has_the_same_optimum_as_a_new_one(
+    seed: int, swept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[int] = []
+    if swept:  # whenever an update leaves some classes alone, and however few arcs they have
+        sweep_always(monkeypatch, released)
     rng = random.Random(seed)
     sched = Scheduler(Policy(placement=(LoadCost(rng.choice(["spread", "pack"])),), waiting=WaitCost(first=3.0)))
     # A priority that falls out of use keeps its place among the levels, so all stay in use here.
@@ -228,3 +235,46 @@ def test_an_updated_network_has_the_same_optimum_as_a_new_one(seed: int) -> None
         update(anew, now_)
         assert kept.cost == anew.network.solve().cost
         assert sched.network.supply().sum() == 0
+    assert bool(released) == swept
+
+
+def sweep_always(monkeypatch: pytest.MonkeyPatch, released: list[int]) -> None:
+    """Remove arcs of idle classes in every round with changes; note the classes whose arcs were removed."""
+    monkeypatch.setattr(class_arcs, "_IDLE", 0)
+    monkeypatch.setattr(class_arcs, "_FEW", 1)
+    monkeypatch.setattr(class_arcs, "_RATIO", 0.0)
+    release = RackArcs.release
+
+    def noted(racks: RackArcs, class_id: int) -> list[int]:
+        if class_id in racks.aggregators:
+            released.append(class_id)
+        return release(racks, class_id)
+
+    monkeypatch.setattr(RackArcs, "release", noted)
+
+
+def test_arcs_of_classes_that_wait_no_more_are_removed_once_they_outnumber_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(class_arcs, "_FEW", 1)
+    sched = Scheduler(Policy(preemption=None), resources=("cpu",))
+    sched.apply(*(MachineAdded(i, {"cpu": 99}, rack=i // 10) for i in range(50)))
+    counts, names = [], iter(range(10**6))
+    for priority in range(12):
+        for now in range(3):  # the network keeps the arcs of the classes of the last rounds
+            jobs = [
+                JobSubmitted(i, [Task((i, k), {"cpu": 1 + i % 3}) for k in range(60)], priority=priority)
+                for i in islice(names, 3)
+            ]
+            sched.apply(*jobs)
+            rnd = sched.schedule(3.0 * priority + now)
+            sched.builder.check_ids()
+            assert len(rnd.placements) == 180
+            counts.append(rnd.stats.arcs)
+            sched.commit(rnd)
+            sched.apply(*(TaskCompleted(task) for task in list(rnd.placements)[:-3]))  # every class stays in use
+    assert counts[2] > 150 and max(counts) < 4 * counts[2]
+    sched.apply(JobSubmitted("again", [Task("again", {"cpu": 1})]))  # of a class whose arcs have gone
+    rnd = sched.schedule(100.0)
+    assert list(rnd.placements) == ["again"] and rnd.stats.arcs > counts[0]
+    sched.builder.check_ids()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterator
 from random import Random
 
@@ -15,11 +16,12 @@ from lives import POLICIES, Life
 import flowsched as fs
 from flowsched.builder import Builder, _arcs, _running
 from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.queues import Head
 from flowsched.cluster import Cluster, _room
 from flowsched.cluster.limits import DOWN
 from flowsched.cluster.model import MICRO, UNLIMITED
 from flowsched.cluster.records import over_capacity
-from flowsched.rounds import _contest
+from flowsched.rounds import contest
 from flowsched.rounds.loop import make_round
 from flowsched.rounds.verdicts import Verdicts
 
@@ -153,6 +155,11 @@ def test_indices_and_lengths_are_checked() -> None:
         _room.room(inventory, one.astype(np.int32), one, False)
     with pytest.raises((ValueError, BufferError)):
         _room.room(inventory, np.zeros(4, np.int64)[::2], one, False)
+    arcs = Builder(cluster, fs.FlowNetwork(), fs.Policy()).classes
+    for classes, outbid in ((one - 1, []), (one + 10**6, []), (one, [1]), (one, [-1])):
+        with pytest.raises(IndexError):
+            _arcs.look(arcs, classes, outbid, 0, array("q"), 0, 100)
+    assert _arcs.look(arcs, one, [], 0, array("q"), 0, inventory.rows - 1) is None
 
 
 @pytest.mark.parametrize("count", [3, 200])
@@ -348,20 +355,6 @@ def test_running_arcs_of_other_objects_are_refused() -> None:
         _running.begin_running(builder.running, [0], sched.policy, 1.0)
 
 
-class _Heads:
-    """As `flowsched.builder.queues.Heads`."""
-
-    def __init__(self, classes: int, gen: np.random.Generator) -> None:
-        since = gen.integers(0, 4, classes) / 2
-        self.times = np.stack([since, since - gen.choice([0.0, 0.0, 3.0], classes)], axis=1)
-        self.line = np.stack([gen.integers(0, 4, classes), gen.integers(1, 4, classes)], axis=1)
-
-
-class _Mirror:
-    def __init__(self, classes: int, clock: int) -> None:
-        self._cursor = np.full(classes, clock)
-
-
 @pytest.mark.parametrize("seed", range(effort(12, 60)))
 def test_who_gets_a_contested_machine(seed: int) -> None:
     gen = np.random.default_rng(seed)
@@ -370,21 +363,27 @@ def test_who_gets_a_contested_machine(seed: int) -> None:
         cluster = cluster_of(100 * seed + case)
         inventory = cluster.inventory
         classes = gen.permutation(np.array(list(cluster.by_class)))
-        heads, units = _Heads(len(inventory.demand), gen), gen.integers(1, 3, len(classes))
-        mirror, row, ends = (
-            _Mirror(len(inventory.demand), inventory.clock),
-            int(gen.integers(inventory.rows)),
-            [0.4, 1.0],
-        )
-        asked = inventory, mirror, heads, classes, units, np.array(ends), row, 2.0
-        found = _contest.contest(*asked)
+        n, group = len(classes), next(iter(cluster.jobs[0].each_group()))
+        since = gen.integers(0, 4, n) / 2
+        heads = [
+            Head(group, *numbers)
+            for numbers in zip(
+                since, since - gen.choice([0.0, 0.0, 3.0], n), gen.integers(0, 4, n), gen.integers(1, 4, n), strict=True
+            )
+        ]
+        units, cursor = gen.integers(1, 3, n), np.full(len(inventory.demand), inventory.clock)
+        row, ends = int(gen.integers(inventory.rows)), [0.4, 1.0]
+        asked = inventory, cursor, heads, classes, units, ends, row, 2.0
+        found = contest.chosen(*asked)
         assert found == pairs.contest(*asked)
         answered += found is not None
-        mirror._cursor[classes] -= 1
-        assert _contest.contest(*asked) is None
+        cursor[classes] -= 1
+        assert contest.chosen(*asked) is None
         for wrong in (-1, len(inventory.demand)):
             with pytest.raises(IndexError):
-                _contest.contest(inventory, mirror, heads, classes + wrong * 100, units, np.array(ends), row, 2.0)
+                contest.chosen(inventory, cursor, heads, classes + wrong * 100, units, ends, row, 2.0)
             with pytest.raises(IndexError):
-                _contest.contest(inventory, mirror, heads, classes, units, np.array(ends), wrong * 10**6, 2.0)
+                contest.chosen(inventory, cursor, heads, classes, units, ends, wrong * 10**6, 2.0)
+        with pytest.raises(ValueError, match="lengths"):
+            contest.chosen(inventory, cursor, heads[1:], classes, units, ends, row, 2.0)
     assert answered, "no case with a result to compare"

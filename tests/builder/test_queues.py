@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from array import array
 
+import numpy as np
 import pytest
 from effort import effort
 from lives import POLICIES, Life
@@ -13,6 +14,10 @@ from flowsched.builder import queues
 from flowsched.builder.queues import ClassQueue
 
 SEEDS = effort(4, 200)
+
+
+def batched(pairs: array[int]) -> list[tuple[int, int]]:
+    return list(zip(pairs[::2], pairs[1::2], strict=True))
 
 
 def check(sched: fs.Scheduler) -> None:
@@ -28,10 +33,17 @@ def check(sched: fs.Scheduler) -> None:
         tasks = queue.tasks
         assert tasks.ids == tuple(task.id for group in groups for task in group.waiting)
         assert tasks.count == len(tasks.ids)
-        assert tasks.sizes.tolist() == [len(group.waiting) for group in groups]
-        assert queue.arcs.tolist() == list(
-            chain.from_iterable((nodes[group].run, nodes[group].wait) for group in groups)
-        )
+        assert tasks.sizes == [len(group.waiting) for group in groups]
+        pairs = [pair for pair, units in zip(batched(queue.arcs), tasks.units, strict=True) if units]
+        assert pairs == [(nodes[group].run, nodes[group].wait) for group in groups]
+        run, wait = sched.network.reduced_cost(np.ravel(pairs)).reshape(-1, 2).T
+        assert sched.builder.batch.price_differences([queue.arcs], [tasks.units]).tolist() == (run - wait).tolist()
+        if queue.plain:
+            first = min((group for group in groups), key=lambda group: group.waiting[0])
+            head, others = queue.head(), [task for group in groups if group is not first for task in group.waiting]
+            assert head.group is first and (head.since, head.serial) == (first.waiting[0].since, first.job.serial)
+            assert head.eldest == min(group.waiting[0].since for group in groups)
+            assert all(task < other for task in first.waiting[: head.ahead] for other in others)
         oldest = sorted(task for g in groups if g.plain() and nodes[g].waiting for task in g.waiting)
         for count in {0, 1, 2, len(oldest) // 2, len(oldest)}:
             if count <= len(oldest):

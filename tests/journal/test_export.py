@@ -299,6 +299,20 @@ def test_a_machine_stays_kept_for_one_that_has_waited_long() -> None:
     assert dict(again.schedule(6.0).placements) == dict(sched.schedule(6.0).placements) == {}
 
 
+def test_a_gang_keeps_its_machines_in_a_large_cluster() -> None:
+    """A new mirror has columns for few machines."""
+    sched = fs.Scheduler(fs.Policy(preemption=None), ("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 4}) for i in range(40)))
+    sched.apply(*(fs.JobSubmitted(i, [fs.Task(i, {"cpu": 4}, duration=100.0 - i)]) for i in range(40)))
+    sched.commit(sched.schedule(0.0))
+    sched.apply(fs.JobSubmitted("g", [fs.Task(("g", i), {"cpu": 4}) for i in range(2)], gang=2))
+    sched.commit(sched.schedule(1.0))
+    ((_, rows, until),) = sched.builder.reservations.terms()
+    assert max(rows) > 30
+    ((_, again, end),) = again_of(sched).builder.reservations.terms()
+    assert (again, end) == (rows, until)
+
+
 def test_a_gang_that_fell_short_is_not_tried_again_before_there_are_news() -> None:
     sched = two()
     sched.apply(fs.JobSubmitted("g", [fs.Task(i, {"cpu": 4}) for i in range(3)], gang=3))

@@ -95,18 +95,20 @@ def wasted_devices(inventory: Inventory, classes: Ints, rows: Ints) -> Floats:
 
 
 def contest(
-    inventory: Inventory, mirror: Any, heads: Any, classes: Ints, units: Ints, ends: Floats, row: int, now: float
+    inventory: Inventory, cursor: Ints, heads: Any, classes: Ints, units: Ints, ends: list[float], row: int, now: float
 ) -> list[int] | None:
     """Return the winner of one machine: the first in line starts, and tasks without room next to it are refused."""
-    oldest, least = np.searchsorted(ends, now - heads.times[classes].T, side="right")
-    if ((oldest != least) & (units > heads.line[classes, 1])).any():
+    times = np.array([(head.since, head.eldest) for head in heads])
+    line_of = np.array([(head.serial, head.ahead) for head in heads])
+    oldest, least = np.searchsorted(ends, now - times.T, side="right")
+    if ((oldest != least) & (units > line_of[:, 1])).any():
         return None
     priority, demand, free = inventory.priority[classes], inventory.demand[classes], inventory.free[: inventory.rows]
     standing = list(zip((-priority).tolist(), oldest.tolist(), strict=True))
     best = np.array([some == max(standing) for some in standing])
-    if (mirror._cursor[classes[best]] != inventory.clock).any():
+    if (cursor[classes[best]] != inventory.clock).any():
         return None
-    line = sorted((heads.times[classes[i], 0], heads.line[classes[i], 0], i) for i in np.flatnonzero(best).tolist())
+    line = sorted((times[i, 0], line_of[i, 0], i) for i in np.flatnonzero(best).tolist())
     if len(line) > 1 and line[0][:2] == line[1][:2]:
         return None
     asked, spacious = units[best] @ demand[best], (free >= demand[best].min(axis=0)).all(axis=1)

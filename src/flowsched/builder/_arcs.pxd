@@ -11,7 +11,7 @@ cdef class ClassArcsColumns:    # of `ClassArcs`
     cdef public int64_t[:, ::1] arc, gate, capacity, cost
     cdef public uint32_t[:, ::1] why
     cdef public uint8_t[::1] roomy
-    cdef public int64_t[::1] open, cursor, refused_at
+    cdef public int64_t[::1] open, cursor, swept, refused_at
 
 
 cdef class RackArcsColumns:     # of `RackArcs`
@@ -28,6 +28,7 @@ cdef class ClassFields(TypedColumns):
     cdef public records.World cluster
     cdef public NetworkEdits batch
     cdef public dict _why_copy
+    cdef public int64_t next_sweep
 
     cpdef refresh(self, list classes, policy, dict refused)
 

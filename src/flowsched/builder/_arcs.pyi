@@ -30,6 +30,7 @@ class ClassArcsColumns:
     roomy: Any
     open: Any
     cursor: Any
+    swept: Any
     refused_at: Any
 
 @disjoint_base
@@ -52,6 +53,7 @@ class ClassFields(TypedColumns):
     cluster: Cluster
     batch: NetworkBatch
     _why_copy: dict[int, NDArray[np.uint32]]
+    next_sweep: int
     def refresh(self, classes: list[int], policy: Policy, refused: _Refused) -> None: ...
 
 def seats(
@@ -70,6 +72,16 @@ def refresh(
     bits: NDArray[np.uint32] | None = None,
     /,
 ) -> tuple[_Ints, _Ints] | None: ...
+def look(
+    mirror: ClassFields,
+    classes: _Ints,
+    outbid: list[int],
+    since: int,
+    known: array[int],
+    upto: int,
+    most: int,
+    /,
+) -> tuple[array[int], NDArray[np.uint32]] | None: ...
 def sent(
     racks: RackFields,
     mirror: ClassFields,

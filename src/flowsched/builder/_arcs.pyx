@@ -10,7 +10,7 @@ A mirror (`flowsched.builder.class_arcs.ClassArcs`) holds by class and row the a
 Memory is taken before the mirror changes: an exception before the network has changed leaves the mirror as it was.  Lengths and indices are checked before any array is used.
 
 `sent` reads the flow where it may have changed: on the arcs from aggregators to racks that the last solution altered, and on those that had flow before.  Its cost
-thus follows the flow through racks, not the size of the cluster.
+thus follows the flow through racks, not the size of the cluster.  There, arcs without capacity have no flow.
 """
 
 cimport cython
@@ -20,7 +20,7 @@ from libc.stdlib cimport qsort
 
 from flowsched._faults cimport _empty
 from flowsched.cluster._room cimport (
-    UNLIMITED, InventoryColumns, MovedFields, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
+    DOWN, UNLIMITED, InventoryColumns, MovedFields, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
 )
 from flowsched.network._edits cimport NetworkEdits
 from flowsched.policy._costs cimport Recipe, new_table, price, read_recipe, tabulated
@@ -29,6 +29,8 @@ import numpy as np
 
 cdef enum:
     AHEAD = 12              # pairs between the current one and the one whose memory is prefetched
+
+cdef int64_t LOW = (<int64_t> 1 << 32) - 1      # the lower half of a pair, which a literal would make an object
 
 
 cdef class ClassArcsColumns:
@@ -271,6 +273,110 @@ cdef object pull(ClassFields mirror, list classes, int64_t clock, recipe, prices
     return at_class, at_row
 
 
+# -- blockers -------------------------------------------------------------------------------------------------------
+
+
+@cython.boundscheck(False)      # an axis may have the length 0
+def look(ClassFields mirror not None, const int64_t[::1] classes not None, list outbid not None, int64_t since, array.array known not None, int64_t upto,
+         Py_ssize_t most, /):
+    """Return the blockers of classes on the machines that have changed, for `flowsched.rounds.verdicts`.
+
+    Parameters
+    ----------
+    mirror : ClassArcs
+    classes : ndarray of int64, shape (n,)
+    outbid : list of int
+        Positions in `classes`: blockers of these classes are as of now, and those of the others as of their last `refresh`.
+    since : int
+        Value of `Inventory.clock`: machines that changed later are looked at, and those where outbid classes are out of date.
+    known : array of int64
+        Machines that changed after `since` and up to `upto`, ascending.
+    upto : int
+        A later value of the clock.
+    most : int
+        Largest number of machines.
+
+    Returns
+    -------
+    (array of int64, ndarray of uint32) or None
+        Rows, ascending, and blockers, shape (classes, rows).  None if there are more machines.
+    """
+    cdef World w
+    cdef MovedFields inventory = mirror.cluster.inventory
+    cdef InventoryColumns _at = open_world(inventory, &w)
+    cdef ClassArcsColumns at = mirror.typed
+    cdef Py_ssize_t i, j, lines = classes.shape[0], count
+    cdef int64_t now = inventory.clock, c
+    cdef const int64_t *row
+    cdef const uint32_t *line
+    cdef uint32_t *to
+    check_all(classes, min(at.cursor.shape[0], w.classes), "class")
+    for one in outbid:
+        i = one
+        check(i, lines, "position")
+        now = min(now, at.cursor[classes[i]])
+    if now < since:     # a class is checked again everywhere
+        known = rows_of(inventory, &w, now, None)
+    else:
+        known = merged(known, rows_of(inventory, &w, upto, None))
+    count = len(known)
+    if count > most:
+        return None
+    row = int64s(known)
+    why = matrix(lines, count, np.uint32)
+    if not count:
+        return known, why
+    cdef uint32_t[:, ::1] out = why
+    check(row[count - 1], at.why.shape[1], "row")
+    for i in range(lines):
+        c, to = classes[i], &out[i, 0]
+        line = &at.why[c, 0]
+        if not (at.cursor[c] or c in mirror.racks.aggregators):
+            for j in range(count):
+                to[j] = DOWN
+            continue
+        for j in range(count):
+            to[j] = line[row[j]]
+    if not outbid:
+        return known, why
+    if inventory.plain():
+        for one in outbid:
+            i = one
+            c, to = classes[i], &out[i, 0]
+            for j in range(count):
+                if w.version[row[j]] > now:
+                    room_of(&w, c, row[j], False, to + j)
+        return known, why
+    rows = np.array(known, np.int64)
+    later = np.flatnonzero(inventory.newer(rows, now))
+    if len(later):
+        some = np.array(outbid)
+        why[some[:, None], later] = inventory.room(np.asarray(classes)[some], rows[later])[1]
+    return known, why
+
+
+cdef array.array merged(array.array a, array.array b):
+    """Both ascending sequences in one, without repetitions; `a` itself if it has all."""
+    cdef Py_ssize_t i = 0, j = 0, n = len(a), m = len(b), count = 0
+    cdef array.array found = numbers(n + m)
+    cdef const int64_t *x = int64s(a)
+    cdef const int64_t *y = int64s(b)
+    cdef int64_t *out = int64s(found)
+    while i < n or j < m:
+        if j == m or i < n and x[i] <= y[j]:
+            j += j < m and x[i] == y[j]
+            out[count] = x[i]
+            i += 1
+        else:
+            out[count] = y[j]
+            j += 1
+        count += 1
+    if count == n:
+        return a
+    array.resize(found, count)
+    return found
+
+
 # -- flow -----------------------------------------------------------------------------------------------------------
 
 
@@ -300,7 +406,7 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
     cdef const int64_t *used = int64s(before)
     cdef const int64_t[::1] other
     cdef Py_ssize_t i = 0, j = 0, n = len(before), k = 0, count = 0, total = 0, width = rack_arcs.arc.shape[1]
-    cdef int64_t arc = -1, last = -1, c, r
+    cdef int64_t arc = -1, last = -1, c, r, rack
     cdef bint asked = False
     cdef list entered = [], there = None
     cdef dict found = {}, listed = racks._listed
@@ -327,7 +433,7 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
         if arc <= last or pair[arc] < 0:
             continue
         last = arc
-        c, r = pair[arc] >> 32, pair[arc] & 0xffffffff
+        c, r = pair[arc] >> 32, pair[arc] & LOW
         if c < rack_arcs.arc.shape[0] and r < width and rack_arcs.arc[c, r] == arc:    # an id may belong to another arc by now
             at[count] = arc
             count += 1
@@ -355,7 +461,7 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
             if asked:
                 check(c, class_arcs.arc.shape[0], "class")
         if asked:
-            rack = arc & 0xffffffff
+            rack = arc & LOW
             rows = listed.get(rack)
             if rows is None:
                 rows = racks.members(rack)
@@ -371,12 +477,12 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
     n, count, width = count, 0, class_arcs.arc.shape[1]
     for i in range(n):
         c, rows = pairs[i], entered[i]
-        line, row = &class_arcs.arc[c, 0], int64s(rows)
-        for j in range(len(rows)):
+        line, room, row, k = &class_arcs.arc[c, 0], &class_arcs.capacity[c, 0], int64s(rows), len(rows)
+        for j in range(k):
             r = row[j]
             check(r, width, "row")
             arc = line[r]
-            if arc >= 0:
+            if arc >= 0 and room[r] > 0:
                 at[count], key[2 * count] = arc, c << 32 | r
                 count += 1
     batch.flows(at, count, units)
@@ -389,7 +495,7 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
     for i in range(count):
         if not i or key[2 * i] >> 32 != key[2 * i - 2] >> 32:
             there = found[key[2 * i] >> 32] = []
-        there.append((key[2 * i] & 0xffffffff, key[2 * i + 1]))
+        there.append((key[2 * i] & LOW, key[2 * i + 1]))
     return found
 
 

@@ -15,6 +15,7 @@ arc therefore addresses another arc, and the network cannot detect that.  Four r
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,9 +73,17 @@ class NetworkBatch(NetworkEdits):
         self.count += len(arcs)
         self._network.set_lower(arcs, lower)
 
-    def reduced_cost(self, arcs: Ints) -> Ints:
-        """Return the reduced costs of arcs in the last solution."""
-        return self._network.reduced_cost(arcs)
+    def price_differences(self, arcs: list[array[int]], sizes: list[array[int]]) -> Ints:
+        """Return the reduced cost of one arc less that of another from the same node, in the last solution.
+
+        Parameters
+        ----------
+        arcs : list of array of int64
+            Pairs of arcs.
+        sizes : list of array of int64
+            A number for each pair; pairs with a 0 are left out.
+        """
+        return self._network._core.price_differences(arcs, sizes)
 
     def solve(self, seconds: float) -> tuple[int, Ints, Mapping[str, Any]]:
         """Optimise as `FlowNetwork.solve` does, without its option checks; return the cost, the changed arcs and the stats.

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 from flowsched.builder._arcs cimport ClassFields, RackFields
 from flowsched.builder._running cimport RunningFields
 from flowsched.builder.groups cimport GroupNode, GroupNodes
+from flowsched.builder.queues cimport Queues
 from flowsched.builder.scope cimport RoundScope
 from flowsched.cluster.records cimport Changes, Group, JobRecord, TaskClass, World
 from flowsched.network._edits cimport NetworkEdits
@@ -13,7 +14,8 @@ from flowsched.network._edits cimport NetworkEdits
 
 cdef class Builder:
     cdef public World cluster
-    cdef public object network, policy, machines, reservations, locality, shares, quotas, queues, heads
+    cdef public object network, policy, machines, reservations, locality, shares, quotas
+    cdef public Queues queues
     cdef public RackFields racks
     cdef public ClassFields classes
     cdef public RunningFields running
@@ -28,7 +30,7 @@ cdef class Builder:
 
     cpdef RoundScope round(self, now)
 
-    @cython.locals(rows=int64_t, new=list)
+    @cython.locals(rows=int64_t, new=list, first=cython.bint)
     cpdef update(self, Changes changes, RoundScope scope)
 
     @cython.locals(group=Group, nodes=list, class_id=int64_t)

@@ -39,7 +39,7 @@ from flowsched.builder.evictions import EvictionArcs
 from flowsched.builder.groups import GroupNodes
 from flowsched.builder.locality import LocalityArcs
 from flowsched.builder.machines import MachineArcs
-from flowsched.builder.queues import Heads, Queues
+from flowsched.builder.queues import Queues
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations
@@ -57,7 +57,6 @@ __all__ = ["Builder"]
 
 _REMADE = (
     "queues",
-    "heads",
     "latest",
     "class_of",
     "quotas",
@@ -88,7 +87,6 @@ class Builder:
         The parts of the network.
     reservations : Reservations
     queues : Queues
-    heads : Heads
     class_of : dict of int to TaskClass
         Classes with waiting tasks by index, as of the last call of `ranks`.
     quotas : QuotaAccounts or None
@@ -117,7 +115,6 @@ class Builder:
         "cluster",
         "gang_groups",
         "groups",
-        "heads",
         "latest",
         "left_out",
         "locality",
@@ -167,7 +164,6 @@ class Builder:
         self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
         self.quotas = quotas
         self.queues = Queues(self.cluster, self.groups)
-        self.heads = Heads(self.queues, policy.waiting)
         self.latest = -inf
         self._evictions = EvictionArcs(self.batch, self.classes)
         self._ranked: dict[TaskClass, int] = {}
@@ -267,8 +263,6 @@ class Builder:
         touched, removed, now, policy, quotas = changes.groups, changes.removed, scope.now, self.policy, self.quotas
         if now > self.latest:
             self.latest = now
-        if self.heads.used:
-            self.heads.stir(touched, removed)
         if quotas is not None:
             quotas.look(chain(removed, touched))
         if removed or changes.gone or changes.classes:
@@ -292,14 +286,17 @@ class Builder:
             self._sent = self.groups.supply
             self.batch.set_supply(self.machines.sink, -self._sent)
         self.running.update(touched, policy, now)
-        if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
-            scope.first = False
+        first, scope.first = scope.first, False
+        if first:  # later in a round, a machine that would be kept may have been promised to a task
             self._reserve(scope)
         if policy.step < 1 or self.cluster.inventory.arranged > self.machines.seen:  # else slots are unchanged
             self.machines.update(policy.step < 1)
         if self.locality.stale:
             self.locality.update(policy)
         self.ranks()
+        if first and self.cluster.inventory.clock > self.classes.next_sweep:
+            near = [group.cls.index for group in self.locality.entries]
+            self.batch.remove_nodes(self.classes.sweep([*self.waiting, *near]))
         if self.waiting:
             self.classes.refresh(self.waiting, policy, scope.evictions.refused)
         if policy.rack_load or self.racks.weighed:
@@ -514,16 +511,6 @@ class Builder:
             number += rank is not last and rank != last
             numbers[cls], last = number, rank
         return numbers
-
-    def prices(self, arcs: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the cost of running one more task of each group minus that of waiting, in whole loads.
-
-        Parameters
-        ----------
-        arcs : ndarray of int64, shape (2 * groups,)
-            See `ClassQueue.arcs`.
-        """
-        return self.groups.prices(arcs, self.policy.resolution)
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the largest number of tasks of each class that the flow may send to each machine without victims, (classes, rows)."""

@@ -8,11 +8,15 @@
 
 Arrays by class and machine row mirror the network.  A class is brought up to date only on request, from the rows
 that changed since its last update (`Inventory.version` against the class's cursor).
+
+The arcs of a class stay when its last task starts, since the next one often comes soon.  A class is *idle* if it was not
+updated between two sweeps.  Between these, as many changes come as there are machines and more, so its next update would
+look at every machine in any case.  `sweep` removes the arcs of idle classes once they outnumber all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +34,15 @@ from flowsched.policy import Policy
 __all__ = ["ClassArcs"]
 
 Ints = NDArray[np.int64]
+
+_IDLE = 2
+"""Number of changes per machine from one sweep to the next."""
+
+_FEW = 1 << 14
+"""Number of arcs below which none are removed."""
+
+_RATIO = 1.0
+"""Number of arcs of idle classes for each other arc up to which none are removed."""
 
 Refused = dict[int, dict[int, None]]
 """Rows where no task makes room in this round, by class (see `evictions`)."""
@@ -62,6 +75,8 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
     """Number of machines where the class has no blocker: the number of zeros in `_why`."""
     _cursor: Ints = column("classes")
     """Value of `Inventory.clock` up to which the class is up to date."""
+    _swept: Ints = column("classes")
+    """Value of `_cursor` at the last `sweep`."""
     _refused_at: Ints = column("classes")
     """Value of `Inventory.clock` at which no machine was able to make room for the class."""
 
@@ -72,6 +87,8 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
         self.machines = machines
         self.racks = racks
         self._why_copy = {}
+        self.next_sweep = 0
+        """Value of `Inventory.clock` after which another `sweep` is due."""
         self.looks = 0
         """Number of times when blockers may have changed without a change of a machine."""
 
@@ -108,6 +125,30 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
         self._capacity[class_id] = self._cursor[class_id] = self._refused_at[class_id] = self._open[class_id] = 0
         self._why[class_id] = DOWN
         self._why_copy.pop(class_id, None)
+        return nodes
+
+    def sweep(self, needed: Collection[int]) -> list[int]:
+        """Remove the arcs of idle classes if they are many; return their nodes, for removal.
+
+        Parameters
+        ----------
+        needed : collection of int
+            Classes that are not idle.
+        """
+        idle = self._cursor == self._swept
+        idle[list(needed)] = False
+        inventory = self.cluster.inventory
+        self._swept[:], self.next_sweep = self._cursor, inventory.clock + _IDLE * inventory.rows
+        classes = np.flatnonzero(idle)
+        arcs = int((self._arc[classes] >= 0).sum())
+        nodes: list[int] = []
+        if arcs < _FEW or arcs <= _RATIO * (self.batch.sizes()[1] - arcs):
+            return nodes
+        for class_id in classes.tolist():
+            nodes += self.racks.release(class_id)
+            nodes += self._gate[class_id][self._gate[class_id] >= 0].tolist()
+        self._arc[classes] = self._gate[classes] = -1
+        self._capacity[classes] = self._cursor[classes] = 0
         return nodes
 
     # -- world -> arcs ------------------------------------------------------------------------------------------
@@ -312,14 +353,6 @@ class ClassArcs(Columns, _arcs.ClassFields, typed=_arcs.ClassArcsColumns):
         """Return the value of `Inventory.clock` up to which each class is up to date, 0 before its first refresh."""
         cursors: Ints = self._cursor[classes]
         return cursors
-
-    def blockers(self, classes: Ints, rows: Ints) -> NDArray[np.uint32]:
-        """Return the blockers of one more task, as of the last `refresh` of each class, shape (classes, rows)."""
-        why: NDArray[np.uint32] = self._why.take(classes[:, None] * self.room + rows)
-        for i in np.flatnonzero(self._cursor[classes] == 0).tolist():
-            if self.racks.aggregator(int(classes[i])) is None:
-                why[i] = DOWN
-        return why
 
     # -- for tests ----------------------------------------------------------------------------------------------
 

@@ -308,20 +308,6 @@ class GroupNodes:
         flow: list[int] = self.batch.flow(np.array([self.nodes[group].run for group in groups], np.int64)).tolist()
         return flow
 
-    def prices(self, arcs: NDArray[np.int64], resolution: int) -> NDArray[np.float64]:
-        """Return the cost of running beyond that of waiting, at the optimum's prices, for one more task of each group.
-
-        Parameters
-        ----------
-        arcs : ndarray of int64, shape (2 * groups,)
-            Arcs by which tasks of each group run and wait, in turns.
-        resolution : int
-            Cost of a whole load, the unit of the result.
-        """
-        reduced = self.batch.reduced_cost(arcs)
-        prices: NDArray[np.float64] = (reduced[::2] - reduced[1::2]) / resolution
-        return prices
-
     def kept_arcs(self, entry: Callable[[Group], int]) -> Iterator[KeptArcs]:
         """Yield the arcs kept by this part, with their ends.
 

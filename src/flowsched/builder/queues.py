@@ -4,28 +4,26 @@ The groups of a class stand in *slots*, in the order of `Cluster.waiting`; a gro
 a slot that a group has left stays empty until half of them are.  Data of all groups is kept by slot, in columns or in
 blocks of slots; a block is made again after one of its groups has changed.  A round handles single groups only if they
 have changed since the last `refresh`.
+
+The module is compiled; its types are in ``queues.pxd``.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator
 from heapq import merge
 from itertools import chain, islice
 from math import inf
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.groups import GroupNodes
-from flowsched.cluster.columns import Columns, column
+from flowsched.builder.groups import GroupNode, GroupNodes
 from flowsched.cluster.records import Group, TaskClass, ids_of
 from flowsched.cluster.state import Cluster
-from flowsched.policy import WaitCost
 
-__all__ = ["ClassQueue", "Heads", "QueuedTasks", "Queues"]
+__all__ = ["ClassQueue", "Head", "QueuedTasks", "Queues"]
 
 Ints = NDArray[np.int64]
 
@@ -33,7 +31,6 @@ _BLOCK = 128
 """Number of slots in a block."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class QueuedTasks:
     """Tasks of a queue, for readers that keep them after the queue changes.
 
@@ -42,19 +39,44 @@ class QueuedTasks:
     cls : TaskClass
     count : int
     blocks : tuple of tuple of tuple of hashable
-        Tasks of each group, in blocks of groups.
-    sizes : ndarray of int64, shape (groups,)
+        Tasks of each slot, in blocks of slots.
+    units : array of int64
+        Number of tasks by slot.
     """
 
-    cls: TaskClass
-    count: int
-    blocks: tuple[tuple[tuple[Hashable, ...], ...], ...]
-    sizes: Ints
+    def __init__(
+        self, cls: TaskClass, count: int, blocks: tuple[tuple[tuple[Hashable, ...], ...], ...], units: array[int]
+    ) -> None:
+        self.cls, self.count, self.blocks, self.units = cls, count, blocks, units
 
     @property
     def ids(self) -> tuple[Hashable, ...]:
         """Ids of the tasks."""
         return tuple(chain.from_iterable(chain.from_iterable(self.blocks)))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of tasks of each group."""
+        return [units for units in self.units if units]
+
+
+class Head:
+    """First tasks of a class whose groups are all plain.
+
+    Attributes
+    ----------
+    group : Group
+        Group of the first task by turn.
+    since, eldest : float
+        Times since when that task waits, and the task that has waited longest.
+    serial : int
+        Serial of the first task's job.
+    ahead : int
+        Number of the group's tasks known to be before all others of the class.
+    """
+
+    def __init__(self, group: Group, since: float, eldest: float, serial: int, ahead: int) -> None:
+        self.group, self.since, self.eldest, self.serial, self.ahead = group, since, eldest, serial, ahead
 
 
 class ClassQueue:
@@ -80,7 +102,7 @@ class ClassQueue:
     def __init__(self, cls: TaskClass, cluster: Cluster, nodes: GroupNodes) -> None:
         self.cls = cls
         self.changed: dict[Group, bool] = dict.fromkeys(cluster.waiting[cls], True)
-        self._nodes = nodes.nodes
+        self._nodes: dict[Group, GroupNode] = nodes.nodes
         self._slots: list[Group | None] = []
         self._slot_of: dict[Group, int] = {}
         self._sizes, self._turns, self._arcs = array("q"), array("q"), array("q")
@@ -97,10 +119,8 @@ class ClassQueue:
         """Groups that are not plain."""
         self._order: list[int] | None = None
         """Slots by the turn of their group's first task."""
-        self._ahead = 0, -1
-        """Slot of the first task's group, and the number of its tasks known to be before all others; -1 if unknown."""
+        self._head: Head | None = None
         self.cached: QueuedTasks | None = None
-        self._arcs_cached: Ints | None = None
 
     def refresh(self) -> None:
         """Apply the changed groups."""
@@ -119,8 +139,7 @@ class ClassQueue:
                 self._stale[slot] = self._blocks[slot // _BLOCK] = None
         if len(self._slots) > 2 * len(self._slot_of) + _BLOCK:
             self._close_ranks()
-        self._order = self.cached = self._arcs_cached = None
-        self._ahead = 0, -1
+        self._order = self._head = self.cached = None
         self.changed.clear()
 
     def _enter(self, group: Group) -> int:
@@ -188,45 +207,39 @@ class ClassQueue:
             for i, block in enumerate(self._blocks):
                 if block is None:
                     self._blocks[i] = tuple(self._ids[i * _BLOCK : (i + 1) * _BLOCK])
-            sizes = np.array(self._sizes)[self._full()]
-            self.cached = QueuedTasks(
-                self.cls,
-                sum(self._sizes),
-                cast("tuple[tuple[tuple[Hashable, ...], ...], ...]", tuple(self._blocks)),
-                sizes,
-            )
+            self.cached = QueuedTasks(self.cls, sum(self._sizes), tuple(self._blocks), self._sizes[:])  # type: ignore[arg-type]
         return self.cached
 
     @property
-    def arcs(self) -> Ints:
-        """Arcs by which tasks of each group run and wait, in turns; shape (2 * groups,)."""
-        if self._arcs_cached is None:
-            self._arcs_cached = np.array(self._arcs).reshape(-1, 2)[self._full()].ravel()
-        return self._arcs_cached
+    def arcs(self) -> array[int]:
+        """Arcs by which tasks of each slot run and wait, in turns."""
+        return self._arcs
 
     def _in_line(self) -> list[int]:
         """Return the slots of groups in order of the turn of their first task."""
         if self._order is None:
-            self._order = order = sorted(self._slot_of.values(), key=self._turns.__getitem__)
-            if self.plain:
-                first, *others = [group.waiting for slot in order[:2] if (group := self._slots[slot]) is not None]
-                whole = not others or first[-1].turn < others[0][0].turn
-                self._ahead = order[0], len(first) if whole else 1
+            self._order = sorted(self._slot_of.values(), key=self._turns.__getitem__)
         return self._order
 
-    @property
-    def first(self) -> tuple[Group, int]:
-        """The first group by turn, if all are plain, and the number of its tasks known to be before all others."""
-        self._in_line()
-        slot, ahead = self._ahead
-        group = self._slots[slot]
-        assert group is not None
-        return group, ahead
+    def head(self) -> Head | None:
+        """Return the first task; None if a group is not plain."""
+        if self._head is None and self.plain:
+            self._head = self._find_head()
+        return self._head
 
-    @property
-    def eldest(self) -> float:
-        """Time at which the first task of any group began to wait."""
-        return min(self._since)
+    def _find_head(self) -> Head:
+        turns = self._turns
+        first = second = -1
+        for slot in self._slot_of.values():
+            if first < 0 or turns[slot] < turns[first]:
+                first, second = slot, first
+            elif second < 0 or turns[slot] < turns[second]:
+                second = slot
+        group = self._slots[first]
+        assert group is not None
+        whole = second < 0 or group.waiting[-1].turn < turns[second]
+        ahead = len(group.waiting) if whole else 1
+        return Head(group, self._since[first], min(self._since), group.job.serial, ahead)
 
     def _by_turn(self) -> Iterator[Group]:
         """Yield the plain groups of which tasks may start, in order of arrival of their first tasks."""
@@ -239,9 +252,9 @@ class ClassQueue:
         """Return the oldest `count` tasks of plain groups that may start; they are in the `count` groups with the oldest first tasks."""
         if not count:
             return []
-        slot, ahead = self._ahead
-        if count <= ahead and (group := self._slots[slot]) is not None and self._nodes[group].waiting:
-            return [(group, count)]
+        head = self.head()
+        if head is not None and count <= head.ahead and self._nodes[head.group].waiting:
+            return [(head.group, count)]
         by_turn = self._by_turn()
         first = next(by_turn)
         if count == 1:
@@ -287,62 +300,3 @@ class Queues:
         """Return the queues of all classes."""
         known, of = self.cluster.queues.get, self.of
         return [queue if (queue := known(cls)) and not queue.changed else of(cls) for cls in self.cluster.waiting]
-
-
-class Heads(Columns):
-    """First tasks of classes in columns, so that many classes are compared with a few operations.
-
-    An entry is made on request, and is valid until a group of its class changes.
-
-    Parameters
-    ----------
-    queues : Queues
-    waiting : WaitCost
-
-    Attributes
-    ----------
-    ends : ndarray of float64
-        Ends of the age buckets.
-    used : bool
-        True once an entry was made.
-    """
-
-    times: NDArray[np.float64] = column("classes", "two", dtype=np.float64)
-    """Waiting since: of the first task by turn, and of the task of the class that has waited longest."""
-    line: Ints = column("classes", "two")
-    """Serial of the first task's job, and the number of tasks of its group known to be before all others of the class.
-
-    The second number is 0 for an invalid entry.
-    """
-
-    def __init__(self, queues: Queues, waiting: WaitCost) -> None:
-        super().__init__(two=2)
-        self.ends = np.array(waiting.ends, np.float64)
-        self._queues = queues
-        self.used = False
-
-    def stir(self, touched: Iterable[Group], removed: Iterable[Group]) -> None:
-        """Invalidate the entries of classes after a change of these groups."""
-        classes = np.array([group.cls.index for group in chain(touched, removed)], np.int64)
-        self.line[classes[classes < len(self.line)], 1] = 0
-
-    def look(self, index: Ints, classes: Mapping[int, TaskClass]) -> bool:
-        """Bring the entries of classes up to date; return False if a class has a group that is not plain.
-
-        Parameters
-        ----------
-        index : ndarray of int64
-            Classes with waiting tasks.
-        classes : mapping of int to TaskClass
-            Classes by index, at least the above.
-        """
-        self.used = True
-        self.grow(classes=int(index.max()) + 1)
-        for class_id in index[self.line[index, 1] == 0].tolist():
-            queue = self._queues.of(classes[class_id])
-            if not queue.plain:
-                return False
-            group, ahead = queue.first
-            self.times[class_id] = group.waiting[0].since, queue.eldest
-            self.line[class_id] = group.job.serial, ahead
-        return True

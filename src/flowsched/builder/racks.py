@@ -141,7 +141,11 @@ class RackArcs(Columns, RackFields, typed=RackArcsColumns):
 
     def forget_class(self, class_id: int) -> list[int]:
         """Forget a class that has an aggregator; return its nodes, for removal."""
-        nodes: list[int] = [self.aggregators.pop(class_id), *self._node[class_id][self._node[class_id] >= 0].tolist()]
+        return [self.aggregators.pop(class_id), *self.release(class_id)]
+
+    def release(self, class_id: int) -> list[int]:
+        """Forget the racks of a class, until new ones are needed; return their nodes, for removal."""
+        nodes: list[int] = self._node[class_id][self._node[class_id] >= 0].tolist()
         self._node[class_id] = self._arc[class_id] = -1
         return nodes
 

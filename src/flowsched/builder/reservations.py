@@ -270,6 +270,7 @@ class Reservations(Columns):
 
     def resume_gangs(self, gangs: Iterable[RememberedGang]) -> None:
         """Take over the result of `remember_gangs` of another builder."""
+        self.grow(rows=self.cluster.inventory.rows)
         for job, short, entitled, vain, room in gangs:
             if vain is not None:
                 self.vain[job] = vain

@@ -20,6 +20,7 @@ then on nothing can fail, so a call that raises has changed nothing (E).  While 
 """
 
 cimport cython
+from cpython.array cimport array as Array
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from flowsched._faults cimport _copy, _empty, _zeros, fs_allocate
@@ -996,6 +997,47 @@ cdef class Residual:
             elif self.lower.shape[0]:
                 value[i] = self.lower[a]
         return out
+
+    def price_differences(self, list arcs, list sizes, /):
+        """Return, for groups of units, the reduced cost of one arc less that of another from the same node, in the last solution.
+
+        The potential of the common node cancels, so that neither the node nor its potential is looked up.
+
+        Parameters
+        ----------
+        arcs : list of array of int64
+            Pairs of arcs.
+        sizes : list of array of int64
+            Number of units by pair; pairs without any are left out.
+        """
+        cdef Array pairs, units
+        cdef const int64_t *pair
+        cdef Py_ssize_t i, k, count = 0
+        cdef int64_t a, b, value
+        _call = self.begin()
+        for pairs, units in zip(arcs, sizes, strict=True):
+            if len(pairs) != 2 * len(units):
+                raise ValueError("price_differences: arrays of different lengths")
+            count += len(units)
+        out = _empty(count, np.int64)
+        cdef int64_t[::1] found = out
+        count = 0
+        for pairs, units in zip(arcs, sizes):
+            pair = <const int64_t *> pairs.data.as_longlongs
+            for i in range(len(units)):
+                if not units.data.as_longlongs[i]:
+                    continue
+                value = 0
+                for k in range(2):
+                    a = pair[2 * i + k]
+                    if not (0 <= a < self.m and self.position[2 * a] >= 0):
+                        raise IndexError("no such arc")
+                    b = self.position[2 * a]
+                    a = self.half[b].cost - self.last_potential(self.half[b].head)
+                    value += -a if k else a
+                found[count] = value
+                count += 1
+        return out[:count]
 
     cdef object all_supplies(self):
         """Supplies by node id; 0 where an id is free."""

@@ -2,33 +2,37 @@
 
 The cost of a round depends on its changes, although all waiting tasks have a reason.  To keep it low:
 
-* The tasks of a class are a *queue*, see `flowsched.builder.queues`.
+* The tasks of a class are a *queue*, see `flowsched.builder.queues`.  The queues stand in a *line*, which is kept for many
+  rounds.  A round brings the classes that have changed up to date there, and copies the line.
 * The blockers of a class on all machines are a *sight*, which is kept for many rounds.  A round records the blockers
   on the few machines that have changed since, as a patch.
-* Prices are recorded as reduced costs.
+* Prices are recorded as differences of reduced costs.
 
 A record has no reference to anything that changes, and hence gives the same reasons at any later time.
+
+The module is compiled; its types are in ``verdicts.pxd``.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from math import inf
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder._arcs import look
 from flowsched.builder.builder import Builder
-from flowsched.builder.queues import ClassQueue, QueuedTasks
+from flowsched.builder.queues import ClassQueue, QueuedTasks, Queues
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster.limits import DEADLINE, FAILED, SPREAD, Blockers
 from flowsched.cluster.model import Resources
 from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.cluster.shapes import Shapes
+from flowsched.cluster.state import Cluster
 from flowsched.rounds.reasons import Groups, Rest, Verdict, Waiting, judge
 from flowsched.rounds.values import Reason, ReasonCode
 
@@ -36,19 +40,20 @@ __all__ = ["NOBODY", "Verdicts"]
 
 Ints = NDArray[np.int64]
 
-_PATCH = 64
+_PATCH = 128
 """Largest number of machines in a patch; after more changes, the sights are made again."""
 
-_COUNT, _SINCE = attrgetter("count"), attrgetter("since")
+_ALL = 1 << 62
+"""No limit of that number."""
 
 _NEVER = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
-_NO_PRICES: NDArray[np.float64] = np.zeros(0)
+_NOWHERE = array("q")
+_NO_PRICES: NDArray[np.int64] = np.zeros(0, np.int64)
 NOBODY = Waiting([])
 """No waiting tasks."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Scene:
     """Machines and limits at one time.
 
@@ -61,13 +66,10 @@ class _Scene:
         See `ClassArcs.looks`.
     """
 
-    shapes: Shapes
-    blockers: Blockers
-    resources: Resources
-    looks: int
+    def __init__(self, shapes: Shapes, blockers: Blockers, resources: Resources, looks: int) -> None:
+        self.shapes, self.blockers, self.resources, self.looks = shapes, blockers, resources, looks
 
 
-@dataclass(slots=True, eq=False)
 class _Sight:
     """Blockers of one class on all machines of a scene, as of a value of `Inventory.clock`.
 
@@ -78,36 +80,73 @@ class _Sight:
         See `Suitability.ever`.
     since : int
         That value of the clock.
-    known : tuple of (bytes, dict of ReasonCode or None to Verdict)
-        Last verdicts, and the patch that they were for.
+    patch : bytes
+        Differences for which `verdicts` are.
+    verdicts : dict of ReasonCode or None to Verdict
+        Last verdicts.
     """
 
-    why: NDArray[np.uint32]
-    ever: NDArray[np.uint8]
-    since: int
-    known: tuple[bytes, dict[ReasonCode | None, Verdict]]
+    def __init__(self, why: NDArray[np.uint32], ever: NDArray[np.uint8], since: int) -> None:
+        self.why, self.ever, self.since = why, ever, since
+        self.patch = b""
+        self.verdicts: dict[ReasonCode | None, Verdict] = {}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Line:
-    """Queues of all classes with waiting tasks, and data of them for each round.
+    """Queues of all classes with waiting tasks, in the order of `Cluster.waiting`.
 
     Attributes
     ----------
-    queues : list of ClassQueue
     classes : list of TaskClass
     ids : list of int
-    index : ndarray of int64, shape (queues,)
+    index : ndarray of int64, shape (classes,)
         Both are the indices of the classes.
+    queues : list of ClassQueue
+    tasks : list of QueuedTasks
+    units, arcs : list of array of int64
+        `QueuedTasks.units` and `ClassQueue.arcs`.
+    count : int
+        Number of all tasks.
+    sights : list of _Sight or None
+        Sights of the classes, never altered but replaced; None if they must be looked up.
+    since : int
+        Least `since` of them.
+    rows : array of int64
+        Machines that have changed since then, ascending, as of the value `upto` of the clock.
     """
 
-    queues: list[ClassQueue]
-    classes: list[TaskClass]
-    ids: list[int]
-    index: Ints
+    def __init__(self, queues: list[ClassQueue]) -> None:
+        self.queues = queues
+        self.classes = [queue.cls for queue in queues]
+        self.ids = [queue.cls.index for queue in queues]
+        self.index = np.array(self.ids, np.int64)
+        self.tasks = [queue.tasks for queue in queues]
+        self.units = [tasks.units for tasks in self.tasks]
+        self.arcs = [queue.arcs for queue in queues]
+        self.count = sum([tasks.count for tasks in self.tasks])
+        self.sights: list[_Sight] | None = None
+        self.since = self.upto = 0
+        self.rows = _NOWHERE
+
+    def holds(self, cluster: Cluster) -> bool:
+        """Return True if the line has the classes of the cluster, and its queues are the cluster's."""
+        if len(cluster.waiting) != len(self.classes) or cluster.queues.get(self.classes[0]) is not self.queues[0]:
+            return False
+        for i, cls in enumerate(cluster.waiting):
+            if cls is not self.classes[i]:
+                return False
+        return True
+
+    def refresh(self, queues: Queues) -> None:
+        """Bring the classes that have changed up to date; the queue of one that has left and come again has changes."""
+        for i, queue in enumerate(self.queues):
+            if queue.changed or queue.cached is not self.tasks[i]:
+                queue = queues.of(queue.cls)
+                tasks = queue.tasks
+                self.count += tasks.count - self.tasks[i].count
+                self.queues[i], self.tasks[i], self.units[i], self.arcs[i] = queue, tasks, tasks.units, queue.arcs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Record:
     """Record of a round.
 
@@ -116,7 +155,7 @@ class _Record:
     scene : _Scene
     queues : list of QueuedTasks
     sights : list of _Sight
-    rows : ndarray of int64, shape (n,)
+    rows : array of int64, length n
         Machines of the patch.
     patch : ndarray of uint32, shape (queues, n)
         Blockers on these machines.
@@ -126,42 +165,49 @@ class _Record:
         Rows where tasks started in the round.
     late : bool
         True if the time limit passed.
-    prices : ndarray of float64
+    prices : ndarray of int64
         Prices of the groups of roomy queues, one after the other; empty in a round that was late.
+    resolution : int
+        Price of a whole load.
     held : dict of (int, int) to ReasonCode or Rest
         Groups, by queue and position there, that wait for another reason than their class.
     limited : set of int
         Queues with groups that wait for a quota.
     """
 
-    scene: _Scene
-    queues: list[QueuedTasks]
-    sights: list[_Sight]
-    rows: Ints
-    patch: NDArray[np.uint32]
-    roomy: list[bool]
-    taken: list[int]
-    late: bool
-    prices: NDArray[np.float64]
-    held: dict[tuple[int, int], ReasonCode | Rest]
-    limited: set[int]
+    def __init__(
+        self,
+        scene: _Scene,
+        queues: list[QueuedTasks],
+        sights: list[_Sight],
+        rows: array[int],
+        patch: NDArray[np.uint32],
+    ) -> None:
+        self.scene, self.queues, self.sights, self.rows, self.patch = scene, queues, sights, rows, patch
+        self.roomy: list[bool] = []
+        self.taken: list[int] = []
+        self.late = False
+        self.prices, self.resolution = _NO_PRICES, 1
+        self.held: dict[tuple[int, int], ReasonCode | Rest] = {}
+        self.limited: set[int] = set()
 
     def groups(self) -> list[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]]:
         """Return the tasks of each group, with their common verdict and price."""
         found: list[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]] = []
-        prices, at = self.prices.tolist(), 0
+        prices, at = (self.prices / self.resolution).tolist(), 0
         for i, queue in enumerate(self.queues):
             priced = self.roomy[i] and not self.late
             if not (self.roomy[i] or self.late or i in self.limited):
                 found.append((queue.ids, self._verdict(i), None))
                 continue
             verdict, ids = self._of_class(i), iter(queue.ids)
-            for j, size in enumerate(queue.sizes.tolist()):
+            sizes = queue.sizes
+            for j, size in enumerate(sizes):
                 code = self.held.get((i, j))
                 some = tuple(islice(ids, size))
                 why = verdict if code is None else self._of_group(i, code, verdict)
                 found.append((some, why, prices[at + j] if priced else None))
-            at += len(queue.sizes) if priced else 0
+            at += len(sizes) if priced else 0
         return found
 
     def codes(self) -> dict[str, int]:
@@ -170,7 +216,7 @@ class _Record:
         for i, queue in enumerate(self.queues):
             found[self._of_class(i).said.value] += queue.count
         for (i, j), code in self.held.items():
-            size, verdict = int(self.queues[i].sizes[j]), self._of_class(i)
+            size, verdict = self.queues[i].sizes[j], self._of_class(i)
             found[verdict.said.value] -= size
             found[self._of_group(i, code, verdict).said.value] += size
         return dict(+found)
@@ -195,11 +241,11 @@ class _Record:
 
     def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
         """Return the blockers of a class on all machines, and the differences from its sight."""
-        why = self.sights[i].why
-        other = self.patch[i] != why[self.rows]
+        why, rows = self.sights[i].why, np.array(self.rows, np.int64)
+        other = self.patch[i] != why[rows]
         if not other.any():
             return why, b""
-        rows, patch = self.rows[other], self.patch[i, other]
+        rows, patch = rows[other], self.patch[i, other]
         why = why.copy()
         why[rows] = patch
         return why, rows.tobytes() + patch.tobytes()
@@ -208,14 +254,13 @@ class _Record:
         """Return the verdict on a class, from an earlier round if nothing has changed for it."""
         sight, scene = self.sights[i], self.scene
         why, patch = self._why(i)
-        known = sight.known
-        if known[0] != patch:
-            known = sight.known = patch, {}
-        verdict = known[1].get(code)
+        if sight.patch != patch:
+            sight.patch, sight.verdicts = patch, {}
+        verdict = sight.verdicts.get(code)
         if verdict is None:
             cls = self.queues[i].cls
             verdict = Verdict(cls, why, scene.blockers, scene.shapes, sight.ever, scene.resources, code)
-            known[1][code] = verdict
+            sight.verdicts[code] = verdict
         return verdict
 
 
@@ -232,6 +277,8 @@ class Verdicts:
         self.cluster = builder.cluster
         self._line: _Line | None = None
         self._sights: dict[TaskClass, _Sight] = {}
+        self._sights_of: _Line | None = None
+        """The line whose classes have exactly these sights."""
         self._scene: _Scene | None = None
 
     def waiting(
@@ -261,36 +308,37 @@ class Verdicts:
         if not self.cluster.waiting:
             self._line = None
             return Waiting(rest, sum([len(ids) for ids, _, _ in rest])) if rest else NOBODY
-        return self._taken_down(had_room, late, short, withheld, rest, taken)
+        record, count = self._taken_down(had_room, late, short, taken)
+        if rest:
+            return Waiting(lambda: [*_without(withheld, record.groups()), *rest], count + len(self.cluster.resting))
+        return Waiting(record.groups, count, record.codes)
 
     def _taken_down(
-        self,
-        had_room: set[int],
-        late: bool,
-        short: Collection[JobRecord],
-        withheld: Collection[Hashable],
-        rest: Groups,
-        taken: Callable[[], list[int]],
-    ) -> Waiting:
-        """Record the result of `waiting`, where some tasks wait for room."""
-        line = self._in_line()
-        queues = line.queues
+        self, had_room: set[int], late: bool, short: Collection[JobRecord], taken: Callable[[], list[int]]
+    ) -> tuple[_Record, int]:
+        """Return a record of the tasks that wait for room, and their number."""
+        builder, line = self.builder, self._line
+        if line is not None and line.holds(self.cluster):
+            line.refresh(builder.queues)
+        else:
+            line = self._line = _Line(builder.queues.all())
         roomy = [class_id in had_room for class_id in line.ids]
-        outbid = list(range(len(queues))) if late else [i for i, had in enumerate(roomy) if had]
-        scene, sights, rows, patch = self._look(line, outbid)
-        held, quotas = self._held([(i, queues[i]) for i in outbid], late, short), self.builder.quotas
-        limited = set() if quotas is None else self._hold_by_quotas(quotas, queues, held)
-        prices = _NO_PRICES
-        if outbid and not late:
-            prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
-        tasks = [queue.cached or queue.tasks for queue in queues]
-        started = taken() if outbid else []
-        record = _Record(scene, tasks, sights, rows, patch, roomy, started, late, prices, held, limited)
-        count = sum(map(_COUNT, tasks))
-        if rest:
-            count += len(self.cluster.resting)
-            return Waiting(lambda: [*_without(withheld, record.groups()), *rest], count)
-        return Waiting(record.groups, count, record.codes)
+        outbid = [i for i, had in enumerate(roomy) if had or late]
+        record = self._look(line, outbid)
+        record.roomy, record.late = roomy, late
+        if short or (not late and builder.shares.limit):
+            record.held = self._held([(i, line.queues[i]) for i in outbid], late, short)
+        if builder.quotas is not None:
+            record.limited = self._hold_by_quotas(builder.quotas, line.queues, record.held)
+        if outbid:
+            record.taken = taken()
+            if not late:
+                arcs, units = line.arcs, line.units
+                if len(outbid) < len(arcs):
+                    arcs, units = [arcs[i] for i in outbid], [units[i] for i in outbid]
+                record.prices = builder.batch.price_differences(arcs, units)
+                record.resolution = builder.policy.resolution
+        return record, line.count
 
     def _rest(self, withheld: Collection[Hashable]) -> Groups:
         """Return the resting tasks, and those withheld."""
@@ -304,8 +352,6 @@ class Verdicts:
         self, queues: Sequence[tuple[int, ClassQueue]], late: bool, short: Collection[JobRecord]
     ) -> dict[tuple[int, int], ReasonCode | Rest]:
         shares = self.builder.shares
-        if not short and (late or not shares.limit):
-            return {}
         held: dict[tuple[int, int], ReasonCode | Rest] = {}
         for i, queue in queues:
             for j, group in enumerate(queue.groups):
@@ -329,39 +375,28 @@ class Verdicts:
                     limited.add(i)
         return limited
 
-    def _in_line(self) -> _Line:
-        queues, known = self.builder.queues.all(), self._line
-        if known is None or queues != known.queues:
-            classes = [queue.cls for queue in queues]
-            ids = [cls.index for cls in classes]
-            known = self._line = _Line(queues, classes, ids, np.array(ids, np.int64))
-        return known
-
-    def _look(self, line: _Line, outbid: Sequence[int]) -> tuple[_Scene, list[_Sight], Ints, NDArray[np.uint32]]:
-        """Return sights of the classes, and the blockers that have changed since; for outbid classes at the present time.
+    def _look(self, line: _Line, outbid: list[int]) -> _Record:
+        """Return a record of the tasks and of their blockers; those of outbid classes are as of now.
 
         Blockers of the other classes are as of the last `ClassArcs.refresh`.
         """
-        inventory, arcs = self.cluster.inventory, self.builder.classes
-        scene, index, some = self._scene_now(), line.index, np.array(outbid, np.int64)
-        cursors = arcs.cursors(index)
-        now = int(cursors[some].min()) if outbid else inventory.clock
-        for again in (False, True):
-            sights = self._sights_of(line.classes, cursors)
-            rows = inventory.changed_since(min(now, *map(_SINCE, sights)))
-            if again or len(rows) <= _PATCH:
-                break
+        scene, arcs = self._scene_now(), self.builder.classes
+        if self._sights_of is not line or line.sights is None:
+            self._see(line)
+        clock = self.cluster.inventory.clock
+        seen = look(arcs, line.index, outbid, line.since, line.rows, line.upto, _PATCH)
+        if seen is None:
             self._sights.clear()
-        patch = arcs.blockers(index, rows)
-        later = inventory.newer(rows, now)
-        if outbid and later.any():
-            columns = np.flatnonzero(later)
-            patch[some[:, None], columns] = inventory.room(index[some], rows[columns])[1]
-        return scene, sights, rows, patch
+            self._see(line)
+            seen = look(arcs, line.index, outbid, line.since, line.rows, line.upto, _ALL)
+            assert seen is not None
+        line.rows, line.upto = seen[0], clock
+        assert line.sights is not None
+        return _Record(scene, line.tasks[:], line.sights, *seen)
 
     def _scene_now(self) -> _Scene:
-        inventory, looks = self.cluster.inventory, self.builder.classes.looks
-        scene, shapes = self._scene, inventory.shapes()
+        inventory, looks, scene = self.cluster.inventory, self.builder.classes.looks, self._scene
+        shapes = inventory.shapes()
         if (
             scene is None
             or scene.shapes is not shapes
@@ -370,21 +405,23 @@ class Verdicts:
         ):
             scene = self._scene = _Scene(shapes, inventory.blockers, inventory.resources, looks)
             self._sights.clear()
+            self._sights_of = None
         return scene
 
-    def _sights_of(self, classes: Sequence[TaskClass], cursors: Ints) -> list[_Sight]:
-        known, inventory = self._sights, self.cluster.inventory
-        if list(known) == classes:
-            return list(known.values())
+    def _see(self, line: _Line) -> None:
+        """Look the sights of classes up; make those that are missing, and forget the others."""
+        known, inventory, arcs = self._sights, self.cluster.inventory, self.builder.classes
         sights: dict[TaskClass, _Sight] = {}
-        for i, cls in enumerate(classes):
+        for cls in line.classes:
             sight = known.get(cls)
             if sight is None:
-                why, ever = self.builder.classes.why(cls.index), inventory.suitability.ever(cls.index)
-                sight = _Sight(why, ever, int(cursors[i]), (b"", {}))
+                cursor = int(arcs.typed.cursor[cls.index])
+                sight = _Sight(arcs.why(cls.index), inventory.suitability.ever(cls.index), cursor)
             sights[cls] = sight
-        self._sights = sights
-        return list(sights.values())
+        self._sights, self._sights_of = sights, line
+        line.sights = list(sights.values())
+        line.since = line.upto = min([sight.since for sight in line.sights])
+        line.rows = _NOWHERE
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
         """Explain why a task waits, see `Scheduler.explain`."""
