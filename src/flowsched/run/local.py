@@ -18,6 +18,8 @@ import asyncio
 import dataclasses
 import hashlib
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -207,17 +209,23 @@ class LocalExecutor(Adapter[_Process]):
 
     async def _finish(self, process: _Process, gone: bool = False) -> None:
         """End the remaining processes of a run, then report its end."""
+        group = {} if gone or process.group is None else _group_usage(process.group)
         short = False if gone else await self._end(process, _clear)
-        code = -1 if process.child is None else process.child.wait()
-        run, reason, written = process.run, "", ""
+        code, used = (-1, {}) if process.child is None else _waited(process.child)
+        run, text = process.run, ""
         with suppress(OSError):
-            reason, _, written = self._folder.file(run, "status").read_text().rstrip("\n").rpartition("\n")
+            text = self._folder.file(run, "status").read_text()
+        found = _STATUS.fullmatch(text)
+        if found is not None and found["cpu"]:
+            used.setdefault("cpu", sum(60.0 * int(m) + float(s) for m, s in _TIME.findall(found["cpu"])))
+        used |= group
         # A shell that has ended by itself had the command's status, also where the disk did not take it.
-        status = int(written) if written.isdigit() else code if code >= 0 else None
-        told = outcome(run, status, process.stopped, reason=reason)
+        status = int(found["status"]) if found is not None else code if code >= 0 else None
+        reason = text.strip() if found is None else found["reason"].strip()
+        told = outcome(run, status, process.stopped, reason=reason, used=used)
         if short and isinstance(told, Failed):
             why = f"task {run.task!r} needed more memory than it asked for: its control group has no more"
-            told = Failed(run.number, ExitStatusError(why, 128 + signal.SIGKILL))
+            told = Failed(run.number, ExitStatusError(why, 128 + signal.SIGKILL), used=used)
         self.finish(process, told)
 
     async def _end(self, process: _Process, act: Callable[[_Process], bool]) -> bool:
@@ -245,6 +253,37 @@ def _clear(process: _Process) -> bool:
     if process.group is not None:
         control_groups.remove(process.group)
     return short
+
+
+_STATUS = re.compile(r"(?P<reason>(?:.*\n)??)(?P<cpu>(?:\d+m[\d.]+s[ \n]){4})?(?P<status>\d+)\n")
+"""File of a run that has ended: the reason why it could not begin, if so, its CPU times, and its exit status."""
+
+_TIME = re.compile(r"(\d+)m([\d.]+)s")
+
+
+def _waited(child: subprocess.Popen[bytes]) -> tuple[int, dict[str, float]]:
+    """Wait for a child; return its exit status, and the usage of it and its own children.
+
+    The peak of the memory is that of the largest process.  The system counts the memory of this process, too, of which
+    the child was a copy at first, so a smaller peak is not known.
+    """
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    used = {"cpu": usage.ru_utime + usage.ru_stime}
+    if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+        used["memory"] = usage.ru_maxrss / 1024
+    return child.returncode, used
+
+
+def _group_usage(group: Path) -> dict[str, float]:
+    """Return what a control group has used, all of its processes together."""
+    used: dict[str, float] = {}
+    with suppress(OSError, ValueError):
+        used["memory"] = int((group / "memory.peak").read_text()) / 2**20
+    with suppress(OSError, ValueError):
+        first = (group / "cpu.stat").read_text().split("\n", 1)[0]
+        used["cpu"] = int(first.removeprefix("usage_usec ")) / 1e6
+    return used
 
 
 def capacity_here() -> dict[str, float]:

@@ -49,10 +49,10 @@ read -r go || exit 125
 trap : TERM
 (exec "$@" </dev/null 2>&3 3>&-)
 status=$?
-echo "$status" >>"$0"
+{ times; echo "$status"; } >>"$0"
 exit "$status"
 """
-"""Waits to be released, runs its arguments, and appends their exit status to a file.
+"""Waits to be released, runs its arguments, and appends their CPU times and their exit status to a file.
 
 It calls no program, so its environment does not matter.  Its own messages, such as "Killed", are discarded.  It survives a SIGTERM, so the command has its time to end.
 """
@@ -198,7 +198,8 @@ def hold(
 
     It exits with 127 if there is no such program, with 126 if that cannot be run or bound to the CPUs.  With a file
     `status`, the first process is a shell that waits for the command, which has a process group of its own.  It appends
-    the exit status to the file, after the reason why the command cannot be run, if so.
+    the CPU times as ``times`` writes them and the exit status to the file, after the reason why the command cannot be
+    run, if so.
 
     Raise OSError or ValueError if there is no process, no descriptor or no memory left, or the command is none.
     """
