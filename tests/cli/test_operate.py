@@ -202,7 +202,7 @@ def test_kills_between_request_and_answer(here: Path, kills: int) -> None:
     driver = started("run", "--state", state, "--stay")
     later = list[int]()
     for i in range(kills):
-        body = {"file": str(here / "x"), "content": f"[[job]]\nname = 't{i}'\ncommand = 'echo t{i} >> marks'\n[[job]]\nname = 'c{i}'\ncommand = 'sleep 0.5; echo c{i} >> marks'\nafter = ['t{i}']\n"}  # fmt: skip
+        body = {"file": str(here / "x"), "content": f"[[job]]\nname = 't{i}'\ncommand = 'echo t{i} >> marks'\n[[job]]\nname = 'c{i}'\ncommand = 'sleep 1000; echo c{i} >> marks'\nafter = ['t{i}']\n"}  # fmt: skip
         wait_for(state, lambda rows: True)
         answers: dict[str, Any] = {}
 

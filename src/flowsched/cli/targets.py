@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from flowsched.boundary.validate import nearest, quoted
-from flowsched.cluster.events import Event, JobSubmitted, MachineDrained, MachineUpdated, TaskRemoved
+from flowsched.cluster.events import Event, MachineDrained, MachineUpdated, TaskRemoved
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.run.after import Names
-from flowsched.run.control import DriverClient, NoDriverError
+from flowsched.run.control import DriverClient
 from flowsched.run.jobs import read_containers, read_jobs
 from flowsched.run.records import account, opened
 from flowsched.serve.client import Client
@@ -119,25 +119,26 @@ class ServiceTarget:
                 raise UnsupportedError(f"job {job.name!r}: {own[0]}: of `flowsched run`; a service knows demands only")
             tasks = [replace(task, retries=job.retries or None) for task in job.submitted.tasks]
             events.append(replace(job.submitted, tasks=tasks, closed=True))
-        self._told(events, id)
-        return {"jobs": [job.name for job in jobs], "tasks": sum(len(event.tasks) for event in events)}
+        tasks = sum(len(event.tasks) for event in events)
+        return {"jobs": [job.name for job in jobs], "tasks": tasks, **self._told(events, id)}
 
     def _cancel(self, body: Row, id: str | None) -> Row:
         state = self._client.state()
         wanted = _wanted(state, body)
         tasks = [task for task in state["tasks"] if wanted is None or str(task["id"]) in wanted]
-        self._told([TaskRemoved(_id(task["id"])) for task in tasks], id)
-        return {"tasks": len(tasks), "running": sum("machine" in task for task in tasks)}
+        done = self._told([TaskRemoved(_id(task["id"])) for task in tasks], id)
+        return {"tasks": len(tasks), "running": sum("machine" in task for task in tasks), **done}
 
     def _drain(self, body: Row, id: str | None) -> Row:
         machines = self._machines(body)
-        self._told([MachineDrained(_id(machine["id"])) for machine in machines], id)
-        return {"machines": [str(machine["id"]) for machine in machines], "running": sum(m["tasks"] for m in machines)}
+        done = self._told([MachineDrained(_id(machine["id"])) for machine in machines], id)
+        running = sum(machine["tasks"] for machine in machines)
+        return {"machines": [str(machine["id"]) for machine in machines], "running": running, **done}
 
     def _resume(self, body: Row, id: str | None) -> Row:
         machines = self._machines(body)
-        self._told([MachineUpdated(_id(machine["id"])) for machine in machines], id)
-        return {"machines": [str(machine["id"]) for machine in machines]}
+        done = self._told([MachineUpdated(_id(machine["id"])) for machine in machines], id)
+        return {"machines": [str(machine["id"]) for machine in machines], **done}
 
     def _machines(self, body: Row) -> list[Row]:
         names, by_name = Names(), {}
@@ -152,8 +153,9 @@ class ServiceTarget:
             found.update(dict.fromkeys(those.jobs))
         return [by_name[name] for name in found]
 
-    def _told(self, events: Iterable[Event], id: str | None) -> None:
-        self._client.tell(*events, key=id or uuid4().hex)
+    def _told(self, events: Iterable[Event], id: str | None) -> Row:
+        answer = self._client.tell(*events, key=id or uuid4().hex)
+        return {"repeated": True} if answer.get("repeated") else {}
 
 
 class HRMTarget:
@@ -230,6 +232,3 @@ def _wanted(state: Row, body: Row) -> dict[str, None] | None:
 
 def _id(value: Any) -> Any:
     return tuple(map(_id, value)) if isinstance(value, list) else value
-
-
-__all__ = ["HRMTarget", "JobSubmitted", "NoDriverError", "ServiceTarget", "StateTarget", "Target", "UnsupportedError"]
