@@ -22,8 +22,9 @@ import pytest
 from commands import calm, ended, invoke, started
 from graphs import expected, meant, random_graph, tasks_of, text_of
 
-import flowsched
+import flowsched as fs
 from flowsched.run.control import DriverClient, NoDriverError, RefusedError
+from flowsched.serve import Client
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and descriptors of processes")
 
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(Path(flowsched.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(fs.__file__).parents[1]))
     return tmp_path
 
 
@@ -194,6 +195,72 @@ def test_a_request_is_refused_or_done_once(here: Path) -> None:
     db.close()
 
 
+def test_wishes_outlive_a_kill(here: Path) -> None:
+    """Holds, drains, priorities and cancellations are those of the next driver, too."""
+    state = here / "s"
+    Path("jobs.toml").write_text(
+        "[machine]\ncpu = 1\n[[job]]\nname = 'a'\ncommand = 'until test -e go; do sleep 0.02; done; echo a >> order'\n"
+        "[[job]]\nname = 'b'\ncommand = 'echo $FLOWSCHED_TASK >> order'\ncount = 4\n"
+    )
+    with running("jobs.toml", "--state", state) as driver:
+        wait_for(state, lambda rows: rows["a"]["state"] == "R")
+        client = DriverClient(state)
+        client.ask("hold", {"tasks": ["b.0"]})
+        client.ask("priority", {"tasks": ["b.3"], "priority": -5})
+        client.ask("cancel", {"tasks": ["b.2"]})
+        client.ask("drain", {"machines": ["local"]})
+        driver.kill()
+        driver.wait()
+        Path("go").touch()
+    with running("jobs.toml", "--state", state) as driver:
+        wait_for(state, lambda rows: rows["a"]["state"] == "CD" and rows["b.2"]["state"] == "CA")
+        (node,) = client.ask("nodes", {})["nodes"]
+        assert node["state"] == "drained"
+        states = {row["task"]: (row["state"], row["why"]) for row in client.ask("ps", {})["tasks"]}
+        assert states == {"b.0": ("PD", "ON_HOLD"), "b.1": ("PD", "NO_FIT"), "b.3": ("PD", "NO_FIT")}
+        client.ask("resume", {"machines": ["local"]})
+        wait_for(state, lambda rows: rows["b.1"]["state"] == "CD")
+        client.ask("release", {"tasks": ["b"]})
+        assert ended(driver)[0] == 1
+    assert Path("order").read_text().split() == ["a", "b.3", "b.1", "b.0"]
+
+
+def test_the_commands_work_on_a_service(here: Path) -> None:
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    os.environ["FLOWSCHED_TOKEN"] = token = "0123456789abcdef"
+    service = started("serve", "--port", "0", preexec_fn=None)
+    try:
+        assert service.stdout is not None
+        url = service.stdout.readline().decode().split()[-1]
+        with Client(url, token) as client:
+            client.tell(*(fs.MachineAdded(f"m{i}", {"cpu": 2}) for i in range(2)))
+            Path("jobs.toml").write_text("[[job]]\nname = 'a'\ncommand = 'x'\ncount = 5\nuser = 'ann'\n")
+
+            def shown(*words: object) -> Any:
+                result = invoke(*words, "--url", url, "--json")
+                assert result.exit_code == 0, result.output
+                return json.loads(result.stdout)
+
+            assert shown("submit", "jobs.toml", "--request-id", "x") == {"jobs": ["a"], "tasks": 5}
+            assert shown("submit", "jobs.toml", "--request-id", "x")["repeated"]
+            while len(client.state()["tasks"]) != 5 or sum("machine" in task for task in client.state()["tasks"]) != 4:
+                time.sleep(0.02)
+            tasks = shown("ps")["tasks"]
+            assert [task["state"] for task in tasks] == ["R"] * 4 + ["PD"]
+            assert shown("why", tasks[-1]["task"])["why"] == "NO_FIT"
+            assert shown("drain", "m*")["machines"] == ["m0", "m1"]
+            assert shown("cancel", tasks[0]["task"], tasks[1]["task"]) == {"tasks": 2, "running": 2}
+            assert [(row["state"], row["why"]) for row in shown("nodes")["nodes"]] == [("drained", "")] * 2
+            assert shown("resume", "m1") == {"machines": ["m1"]}
+            refused = invoke("hold", "a", "--url", url)
+            assert refused.exit_code == 2 and "hold: flowsched serve decides only" in refused.stderr
+    finally:
+        del os.environ["FLOWSCHED_TOKEN"]
+        service.kill()
+        ended(service)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kills", [int(os.environ.get("FLOWSCHED_KILLS", "8"))])
 def test_kills_between_request_and_answer(here: Path, kills: int) -> None:
@@ -222,6 +289,7 @@ def test_kills_between_request_and_answer(here: Path, kills: int) -> None:
         caller.join(60.0)
         assert answers.keys() == {"submit", "cancel"}
         later += [bool(answer.get("repeated")) for answer in answers.values()]
+        wait_for(state, lambda rows: True)
         command = [sys.executable, "-c", "from _flowsched_cli import main; main()", "submit", "--state", str(state)]
         command += ["--request-id", f"p{i}", "--name", f"p{i}", "--", "sh", "-c", f"echo p{i} >> marks"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

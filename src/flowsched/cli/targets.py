@@ -73,7 +73,8 @@ class ServiceTarget:
             raise UnsupportedError(
                 f"{kind}: flowsched serve decides only; it has ps, nodes, why, submit, cancel, drain and resume"
             )
-        return asked(body, id)
+        with self._client:
+            return asked(body, id)
 
     def _ps(self, body: Row, id: str | None) -> Row:
         state = self._client.state()
