@@ -120,8 +120,8 @@ class ServiceTarget:
                 raise UnsupportedError(f"job {job.name!r}: {own[0]}: of `flowsched run`; a service knows demands only")
             tasks = [replace(task, retries=job.retries or None) for task in job.submitted.tasks]
             events.append(replace(job.submitted, tasks=tasks, closed=True))
-        tasks = sum(len(event.tasks) for event in events)
-        return {"jobs": [job.name for job in jobs], "tasks": tasks, **self._told(events, id)}
+        count = sum(len(event.tasks) for event in events)
+        return {"jobs": [job.name for job in jobs], "tasks": count, **self._told(events, id)}
 
     def _cancel(self, body: Row, id: str | None) -> Row:
         state = self._client.state()
