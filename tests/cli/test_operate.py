@@ -171,7 +171,7 @@ def test_a_request_is_refused_or_done_once(here: Path) -> None:
     with running("--state", state, "--stay"):
         wait_for(state, lambda rows: True)
         client = DriverClient(state)
-        body = {"file": "/x/y", "content": "[[job]]\nname = 'a'\ncommand = 'sleep 1000'\n"}
+        body = {"file": str(here / "y"), "content": "[[job]]\nname = 'a'\ncommand = 'sleep 1000'\n"}
         assert client.ask("submit", body, "one") == {"jobs": ["a"], "tasks": 1}
         assert client.ask("submit", body, "one") == {"jobs": ["a"], "tasks": 1, "repeated": True}
         for kind, wrong, id, message in (
