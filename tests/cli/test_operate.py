@@ -158,6 +158,12 @@ def test_which_target(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--stay: jobs come through the socket" in invoke("run", "x.toml", "--stay").stderr
 
 
+def test_shells_complete_commands(here: Path) -> None:
+    words = {"_FLOWSCHED_COMPLETE": "bash_complete", "COMP_WORDS": "flowsched dr", "COMP_CWORD": "1"}
+    code, out, _ = ended(started(env={**os.environ, **words}))
+    assert (code, out.split()) == (0, ["plain,drain"])
+
+
 def test_a_request_is_refused_or_done_once(here: Path) -> None:
     """Also one that is not of these commands; a socket that a kill has left is replaced."""
     state = here / "s"
