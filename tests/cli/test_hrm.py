@@ -116,6 +116,27 @@ def test_mistakes_in_jobs_are_named_and_nothing_is_submitted(config: Path, text:
     assert not Path("state.db").exists()
 
 
+def test_the_operators_commands_work_on_the_shared_state(config: Path) -> None:
+    Path("jobs.toml").write_text(JOBS)
+    assert invoke("submit", "jobs.toml").stdout == "6 tasks submitted: good, bad, none\n"
+    shown = [row[:3] for row in rows(invoke("ps").stdout)]
+    assert (
+        shown[1:]
+        == [
+            ["bad.0", "PD", "(open)"],
+            ["bad.1", "PD", "(open)"],
+            *([f"good.{i}", "PD", "(open)"] for i in range(3)),
+            ["none", "PD", "(open)"],
+        ]
+        or len(shown) == 7
+    )
+    assert len(rows(invoke("ps", "good").stdout)) == 4
+    assert invoke("hrm", "queue", "create", "m/extra", "--machine", "m", "--vcore", 2, "--mem", 100).exit_code == 0
+    assert rows(invoke("nodes").stdout)[1] == ["m/extra", "idle", "0", "0/2", "0/100"]
+    refused = invoke("hold", "good")
+    assert refused.exit_code == 2 and "hold: HRM has ps, nodes and submit" in refused.stderr
+
+
 def test_queues_are_created_changed_and_deleted(config: Path) -> None:
     assert invoke("hrm", "queue", "create", "m/extra", "--machine", "m", "--vcore", 2, "--mem", 100).exit_code == 0
     twice = invoke("hrm", "queue", "create", "m/extra", "--machine", "m", "--vcore", 2, "--mem", 100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from commands import calm, ended, invoke, started
 from processes import alive
 
 import flowsched
+from flowsched.run.records import Records
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and descriptors of processes")
 
@@ -155,7 +155,7 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
         ),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ncounts = 2",
-            "line 4, column 1: job 'a': counts: unknown; known: command, constraints",
+            "line 4, column 1: job 'a': counts: unknown; known: after, array, at_most, command, constraints",
         ),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpus = 2}",
@@ -306,8 +306,16 @@ def test_after_a_kill_the_same_command_goes_on(jobs: Path) -> None:
     names = sorted(f"t.{i}" for i in range(18))
     assert sorted(Path("begun").read_text().split()) == names
     assert sorted(Path("done").read_text().split()) == names
-    records: list[dict[str, Any]] = [json.loads(line) for line in Path("s/ended.jsonl").read_text().split("\n") if line]
-    assert {record["task"] for record in records} == {*names, "last"}
+    records = Records("s")
+    assert records.ends().keys() == {*names, "last"}
+    attempts = records.account("attempt")
+    assert {row["task"]: row["outcome"] for row in attempts} == {
+        **dict.fromkeys(names, "done"),
+        "last": "done",
+        "t.4": "failed",
+    }
+    assert len(attempts) == 19 and all(row["end"] - row["start"] >= 0.3 for row in attempts if row["task"] != "last")
+    records.close()
     assert not list(Path("s/runs").iterdir())
     assert ended(started("run", jobs, "--state", "s"))[0] == 1, "all has ended"
     assert len(Path("begun").read_text().split()) == 18
@@ -366,7 +374,7 @@ def test_tasks_that_failed_run_again_when_that_is_asked(jobs: Path) -> None:
     """Those that ended well do not, but for the others of a gang."""
     jobs.write_text(
         '[[job]]\nname = "t"\ncount = 3\ncommand = "echo $FLOWSCHED_TASK >> begun; test $FLOWSCHED_INDEX = 1 || test -e ok"\n'
-        '[[job]]\nname = "g"\ncount = 2\ngang = 2\ncommand = "echo $FLOWSCHED_TASK >> begun; test $FLOWSCHED_INDEX = 1 || test -e ok"\n'
+        '[[job]]\nname = "g"\ncount = 2\ngang = 2\ncommand = "echo $FLOWSCHED_TASK >> begun; test $FLOWSCHED_INDEX = 1 && exec sleep 0.5; until test $(grep -c g.1 begun) -ge $(grep -c g.0 begun); do sleep 0.01; done; test -e ok"\n'
         "[machine]\ncpu = 4\n"
     )
     assert invoke("run", jobs, "--retry-failed").exit_code == 2

@@ -171,7 +171,11 @@ def test_files_that_commands_write(tmp_path: Path, begun: list[subprocess.Popen[
             }  # fmt: skip
             assert mode & 0o777 in modes, (str(path), oct(mode))
     assert listens.pop("serve") == {f"0100007F:{port:04X}"} and not any(listens.values())
-    assert [row[0] for row in table("Listening")] == ["`flowsched serve`", "`flowsched kube-scheduler --listen`"]
+    assert [row[0] for row in table("Listening")] == [
+        "`flowsched serve`",
+        "`flowsched kube-scheduler --listen`",
+        "`flowsched run --state`",
+    ]
 
 
 @pytest.mark.long

@@ -363,3 +363,111 @@ def test_a_driver_says_which_machines_it_cannot_take(names: list[str], caplog: p
     with pytest.raises(fs.InputError, match="all machines are refused: machine 'odd'.*'(mem|disk)'"):
         run_fake(main)
     assert closed == ["closed"] and "machine 'odd' takes no tasks" in caplog.text
+
+
+class Notes:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+
+    def started(self, run: Run, now: float) -> None:
+        self.rows.append((run.number, run.task, "started"))
+
+    def ended(self, run: Run, now: float, outcome: str, error: BaseException | None, used: Any) -> None:
+        self.rows.append((run.number, run.task, outcome, "" if error is None else str(error)))
+
+
+def test_a_watcher_sees_each_run_begin_and_end_once() -> None:
+    async def main() -> list[tuple[Any, ...]]:
+        executor, notes = cluster(m0=2, m1=1), Notes()
+        async with driver_of(executor, watcher=notes) as driver:
+            work = job("a", 3)
+            driver.submit(work, payloads(work), retries=1, time_limit=60.0)
+            await settle()
+            assert len(driver.under_way()) == 3
+            (gone,) = [run.task for run in driver.running() if run.machine == "m1"]
+            executor.lose("m1")
+            executor.tell(fs.MachineRemoved("m1"))
+            first, second = (run for run in driver.running() if run.machine == "m0")
+            await settle(30.0)
+            end(executor, first.number, "no luck")
+            await settle(31.0)
+            assert executor.asked == [second.number]
+            end(executor, second.number, "stopped")
+            await settle()
+            driver.cancel(first.task)
+            await settle()
+            (again,) = (number for number in executor.asked if number != second.number)
+            end(executor, again, "stopped")
+            await settle()
+            for run in driver.running():
+                if run.task == gone:
+                    end(executor, run.number)
+            await settle()
+            loop = asyncio.get_running_loop()
+            loop.call_later(1.0, lambda: [end(executor, run.number, "stopped") for run in driver.under_way()])
+        return notes.rows
+
+    rows = run_fake(main)
+    assert [row[:3] for row in rows if row[2] == "started"] == [
+        (i, row[1], "started") for i, row in enumerate((row for row in rows if row[2] == "started"), 1)
+    ]
+    ends = [row[2:] for row in rows if row[2] != "started"]
+    assert len(ends) == sum(row[2] == "started" for row in rows)
+    assert ("lost", "") in ends and ("failed", "no luck") in ends and ("done", "") in ends
+    assert any(outcome == "timeout" and "ran longer" in why for outcome, why in ends)
+    assert any(outcome == "cancelled" for outcome, _ in ends) and ends[-1][0] in ("stopped", "timeout")
+
+
+def test_waiting_tasks_can_be_withdrawn_and_submitted_again() -> None:
+    async def main() -> None:
+        executor = cluster(m0=1)
+        async with driver_of(executor) as driver:
+            work = job("a", 3)
+            futures = driver.submit(work, payloads(work), retries=2)
+            await settle()
+            end(executor, 1, "once")
+            await settle()
+            (runs,) = driver.running()
+            assert driver.withdraw(["a0", "a1", "a2", "none"]) == {
+                task: 1 if task == "a0" else 2 for task in ("a0", "a1", "a2") if task != runs.task
+            }
+            assert all(futures[task].cancelled() for task in futures if task != runs.task)
+            end(executor, runs.number)
+            await driver.drained()
+            await settle()
+            assert not driver.scheduler.cluster.jobs and not driver.running()
+            again = driver.submit(job("a", 1, priority=-1), {"a0": "x"})
+            await settle()
+            end(executor, executor.starts[-1].number)
+            await settle()
+            assert again["a0"].result() == "result of a0"
+
+    run_fake(main)
+
+
+def test_a_drain_holds_whatever_the_executor_reports() -> None:
+    """Also without a limit of patience for the tasks that wait for it, and for a machine that comes later."""
+
+    async def main() -> None:
+        executor = cluster(m0=1)
+        async with driver_of(executor, patience=10.0) as driver:
+            driver.drain("m0")
+            driver.drain("m1")
+            work = job("a", 2)
+            futures = driver.submit(work, payloads(work))
+            executor.tell(fs.MachineUpdated("m0", {"cpu": 2}))
+            executor.tell(fs.MachineAdded("m1", {"cpu": 4}))
+            executor.machines |= {"m0": 2, "m1": 4}
+            await settle(100.0)
+            assert not executor.starts and not any(future.done() for future in futures.values())
+            assert set(driver.closed) == {"m0", "m1"}
+            driver.resume("m1")
+            await settle()
+            assert [run.machine for run in executor.starts] == ["m1", "m1"]
+            for run in driver.running():
+                end(executor, run.number)
+            await driver.drained()
+
+    run_fake(main)

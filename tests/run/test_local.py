@@ -57,6 +57,44 @@ def test_ends_of_commands(tmp_path: Path) -> None:
     assert driver.stats["ended"] == 2 and driver.stats["failed"] == 5
 
 
+def test_a_spawner_that_dies_is_replaced_and_its_runs_go_on() -> None:
+    """Their usage is that of the command, not of the driver."""
+
+    class Used:
+        def __init__(self) -> None:
+            self.of: dict[Any, Any] = {}
+
+        def started(self, run: Run, now: float) -> None:
+            pass
+
+        def ended(self, run: Run, now: float, outcome: str, error: BaseException | None, used: Any) -> None:
+            self.of[run.task] = outcome, used
+
+    async def main() -> dict[Any, Any]:
+        executor, watcher = LocalExecutor({"cpu": 4}, machine="here"), Used()
+        scheduler = fs.Scheduler(resources=("cpu",))
+        async with Driver(scheduler, executor, watcher=watcher) as driver:
+            first = driver.submit(tasks({"a": 1}), {"a": "sleep 0.5; exit 3"})["a"]
+            while not driver.running():
+                await asyncio.sleep(0.01)
+            process = executor._spawner._process
+            assert process is not None
+            process.kill()
+            await asyncio.sleep(0.1)
+            program = [sys.executable, "-c", "x = bytearray(100 << 20); sum(range(300_000))"]
+            second = driver.submit(fs.JobSubmitted("more", [fs.Task("b", {"cpu": 1})]), {"b": program})["b"]
+            assert await second == 0
+            with pytest.raises(ExitStatusError, match="exit status 3"):
+                await first
+            assert executor._spawner._process is not process
+        return watcher.of
+
+    used = asyncio.run(main())
+    assert used["a"][0] == "failed" and used["b"][0] == "done"
+    assert used["a"][1]["memory"] < 30 and 100 < used["b"][1]["memory"] < 200
+    assert used["b"][1]["cpu"] > 0
+
+
 def test_folder_environment_and_files_of_a_command(tmp_path: Path) -> None:
     out, err = tmp_path / "out put", tmp_path / "err"
     command = Command('pwd; echo "$WHO" >&2; cat', {"WHO": "a b"}, tmp_path, out, err)

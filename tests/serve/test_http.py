@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,27 @@ def test_ids_that_are_no_texts_are_asked_for_as_json(served: Served) -> None:
     assert client.explain("a/b c?")["task"] == "a/b c?"
     assert served.request("GET", "/v1/explain/nothing")[0] == 404
     client.tell(fs.JobRemoved(("j", 1)))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"), [("gzip, br", True), ("br;q=1, GZIP;q=0.5", True), ("gzip;q=0", False), ("br", False)]
+)
+def test_large_answers_are_compressed_where_the_client_takes_that(served: Served, accepted: str, packed: bool) -> None:
+    with served.client() as client:
+        if not client.state()["machines"]:
+            client.tell(*(fs.MachineAdded(f"gzip-{i}", {"cpu": 1}) for i in range(40)))
+        state = client.state()
+    for path in ("/v1/state", "/v1/overview"):
+        request = urllib.request.Request(
+            served.url.rstrip("/") + path, headers={"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": accepted}
+        )
+        with urllib.request.urlopen(request, timeout=30) as response:
+            text = response.read()
+            assert (response.headers["content-encoding"] == "gzip") is packed
+            assert response.headers["vary"] == "accept-encoding"
+        answer = json.loads(gzip.decompress(text) if packed else text)
+        assert [machine["id"] for machine in answer["machines"]] == [machine["id"] for machine in state["machines"]]
+        assert not packed or len(text) < len(json.dumps(answer)) / 3
 
 
 def test_metrics_are_those_of_prometheus(served: Served) -> None:

@@ -67,11 +67,11 @@ def places(text: str) -> dict[Where, int]:
 
 
 class TomlFile:
-    """A file of TOML, and the faults that are found in it."""
+    """A file of TOML, and the faults that are found in it.  `content` stands for that of the file, if it is given."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], content: bytes | None = None) -> None:
         self.path = Path(path)
-        raw = read(self.path, _LONGEST)
+        raw = read(self.path, _LONGEST) if content is None else content
         try:
             self._text = raw.decode()
             self.content = tomllib.loads(self._text)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 _COMMANDS = {name: name for name in ("bench", "hrm", "replay", "run", "serve", "simulate", "solve", "trace")} | {
     "journal": "replay", "kube-scheduler": "kube_scheduler",
-}  # fmt: skip
+} | dict.fromkeys(
+    "ps nodes submit cancel hold release priority drain resume why eta log acct".split(), "operate"
+)  # fmt: skip
 """Modules of commands."""
 
 
@@ -65,6 +67,7 @@ def application() -> click.Group:
           flowsched simulate                          a demonstration: shares of a GPU cluster
           flowsched simulate jobs.swf --report out.html
           flowsched run jobs.toml                     commands, on this machine or a cluster
+          flowsched ps --state DIR                    what runs and waits there; also submit, cancel, acct ...
           flowsched serve --journal FILE              a scheduler for clients of any language, by HTTP
           flowsched kube-scheduler --dry-run          a scheduler of Kubernetes: where its pods would go
           flowsched hrm agent --config hrm.toml       HRM's processes on many machines

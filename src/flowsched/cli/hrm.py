@@ -128,11 +128,12 @@ def _sql() -> Iterator[None]:
 
 
 @contextmanager
-def _connected(config: Path) -> Iterator[Negotiator]:
+def connected(config: Path) -> Iterator[Negotiator]:
+    """Connect to the shared state of a configuration."""
     with _sql():
-        from flowsched.hrm.service import connected
+        from flowsched.hrm import service
 
-        with connected(read_config(config)) as negotiator:
+        with service.connected(read_config(config)) as negotiator:
             yield negotiator
 
 
@@ -158,19 +159,11 @@ def check(file: Path, name: str | None) -> None:
 def submit(file: Path, config: Path, suffix: str, wait: bool) -> None:
     """Submit the jobs of FILE: tables [[job]] with name, command, count, demand = {vcore, mem, gmem}, trigger and more."""
     jobs = read_containers(file, suffix)
-    with _connected(config) as negotiator:
+    with connected(config) as negotiator:
         from flowsched.hrm.state import work
 
-        known = {row.job_id for row in work.jobs(negotiator.store)}
-        for _, job in jobs:
-            if job["job"] in known:
-                raise DuplicateIdError(f"job {job['job']!r} is already there; --suffix gives the jobs other names")
-        for containers, job in jobs:
-            command = work.work(*(job.pop(key) for key in ("command", "environment", "directory")))
-            options = {key: job[key] for key in ("trigger", "name", "stages", "scheduler")}
-            negotiator.submit(job["job"], containers, work=command, **options)
+        mine = set(submitted(negotiator, jobs))
         click.echo(f"{sum(len(containers) for containers, _ in jobs)} tasks of {len(jobs)} jobs submitted")
-        mine = {job["job"] for _, job in jobs}
         while wait:
             rows = [row for row in work.jobs(negotiator.store) if row.job_id in mine]
             if not any(row.open + row.held for row in rows):
@@ -179,12 +172,27 @@ def submit(file: Path, config: Path, suffix: str, wait: bool) -> None:
             time.sleep(0.2)
 
 
+def submitted(negotiator: Negotiator, jobs: Iterable[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[str]:
+    """Submit the jobs of a file, and return their names."""
+    from flowsched.hrm.state import work
+
+    known = {row.job_id for row in work.jobs(negotiator.store)}
+    for _, job in jobs:
+        if job["job"] in known:
+            raise DuplicateIdError(f"job {job['job']!r} is already there; --suffix gives the jobs other names")
+    for containers, job in jobs:
+        command = work.work(*(job.pop(key) for key in ("command", "environment", "directory")))
+        options = {key: job[key] for key in ("trigger", "name", "stages", "scheduler")}
+        negotiator.submit(job["job"], containers, work=command, **options)
+    return [job["job"] for _, job in jobs]
+
+
 @hrm.command()
 @click.argument("job", required=False)
 @_config
 def status(job: str | None, config: Path) -> None:
     """Show queues and jobs, or the tasks of a job."""
-    with _connected(config) as negotiator:
+    with connected(config) as negotiator:
         from flowsched.hrm.state import work
 
         if job is None:
@@ -207,7 +215,7 @@ def queue() -> None:
 @_config
 def list_(config: Path) -> None:
     """Show the queues."""
-    with _connected(config) as negotiator:
+    with connected(config) as negotiator:
         _show_queues(negotiator)
 
 
@@ -222,7 +230,7 @@ def create(
     config: Path, unit: str, machine: str, vcore: float, mem: float, length: int | None, most: int | None
 ) -> None:
     """Create a unit of cores and memory with its queues on a machine, bound to no CPUs."""
-    with _connected(config) as negotiator:
+    with connected(config) as negotiator:
         negotiator.add_units([ResourceUnit(unit, machine, vcore, mem)], length=length or 0, most=most)
 
 
@@ -232,7 +240,7 @@ def create(
 @_queue
 def set_(config: Path, units: tuple[str, ...], length: int | None, most: int | None) -> None:
     """Change attributes of queues; running and waiting tasks stay."""
-    with _connected(config) as negotiator:
+    with connected(config) as negotiator:
         negotiator.set_units(units, length=length, most=most)
 
 
@@ -241,7 +249,7 @@ def set_(config: Path, units: tuple[str, ...], length: int | None, most: int | N
 @_config
 def delete(config: Path, units: tuple[str, ...]) -> None:
     """Delete units with their queues; their tasks are open again."""
-    with _connected(config) as negotiator:
+    with connected(config) as negotiator:
         click.echo(f"{len(negotiator.remove_units(units))} tasks are open again")
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import re
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from uuid import uuid4
 
 import click
@@ -22,49 +21,59 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched.boundary import private
-from flowsched.boundary.files import replace
+from flowsched.boundary.files import read, replace
 from flowsched.boundary.validate import quoted
-from flowsched.cli import endings
+from flowsched.cli import dry, endings
 from flowsched.cli.endings import BadInput
-from flowsched.cluster.events import JobSubmitted
+from flowsched.exceptions import InputError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
-from flowsched.run import Driver, Executor, ExecutorError, LocalExecutor, TaskCancelledError, capacity_here
+from flowsched.run import Driver, Executor, ExecutorError, LocalExecutor, capacity_here
 from flowsched.run.command import Command
+from flowsched.run.control import Control
 from flowsched.run.dask import DaskExecutor
-from flowsched.run.jobs import RESOURCES, JobFile, JobOfFile, read_jobs
+from flowsched.run.jobs import RESOURCES, read_jobs
 from flowsched.run.kubernetes import KubernetesExecutor
+from flowsched.run.plan import CANCELLED, DONE, FAILED, SKIPPED, End
 from flowsched.run.ray import RayExecutor
+from flowsched.run.records import Records
+from flowsched.run.session import Session, Watch
 from flowsched.run.slurm import SlurmExecutor
 from flowsched.run.ssh import SSHExecutor
 from flowsched.scheduler import Scheduler
 
-_CLUSTERS: dict[str, tuple[str, str, Callable[[_Session, str], Executor]]] = {
-    "dask": ("dask://HOST:PORT", "distributed", lambda _, at: DaskExecutor(f"tcp://{at}", RESOURCES)),
-    "ray": ("ray, ray://HOST:PORT", "ray", lambda _, at: RayExecutor(at or "auto", RESOURCES)),
-    "slurm": ("slurm", "", lambda session, _: SlurmExecutor(RESOURCES, folder=session.folder)),
+_CLUSTERS: dict[str, tuple[str, str, Callable[[Path | None, str, str], Executor]]] = {
+    "dask": ("dask://HOST:PORT", "distributed", lambda folder, name, at: DaskExecutor(f"tcp://{at}", RESOURCES)),
+    "ray": ("ray, ray://HOST:PORT", "ray", lambda folder, name, at: RayExecutor(at or "auto", RESOURCES)),
+    "slurm": ("slurm", "", lambda folder, name, at: SlurmExecutor(RESOURCES, folder=folder)),
     "ssh": (
         "ssh:HOST,USER@HOST:PORT",
         "asyncssh",
-        lambda session, at: SSHExecutor(at.split(","), RESOURCES, name=session.name),
+        lambda folder, name, at: SSHExecutor(at.split(","), RESOURCES, name=name),
     ),
     "kubernetes": (
         "kubernetes:IMAGE",
         "kubernetes",
-        lambda session, at: KubernetesExecutor(RESOURCES, image=at, name=session.name),
+        lambda folder, name, at: KubernetesExecutor(RESOURCES, image=at, name=name),
     ),
 }
-"""Clusters for ``--on``: forms, the package that each needs, and a function from the rest of the text to its executor."""
+"""Clusters for ``--on``: forms, the package that each needs, and a function from the folder and the name of the state, and the rest of the text, to its executor."""
 
 _WHERE = ", ".join(("local", *(forms for forms, _, _ in _CLUSTERS.values())))
 
 _REFRESH = 0.5
 
+_ROWS = 50
+"""Jobs in the table at the end."""
+
+_LONGEST = 1 << 26
+"""Bytes of a file."""
+
 _FAILED = 1
 
 
 @click.command("run", cls=endings.Command)
-@click.argument("file", type=endings.FILE)
+@click.argument("file", type=endings.FILE, required=False)
 @click.option("--on", "on", metavar="WHERE", default="local", show_default=True, help=f"One of: {_WHERE}.")
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True, help=f"One of: {', '.join(Policy.names())}."
@@ -101,9 +110,13 @@ _FAILED = 1
     help="Expect larger machines: a task that no machine could ever run also waits for --patience.",
 )
 @click.option("--retry-failed", is_flag=True, help="With --state: run the tasks that failed for good again.")
+@click.option(
+    "--stay", is_flag=True, help="With --state: do not end with the last task; `flowsched submit` brings more."
+)
+@click.option("--dry-run", is_flag=True, help="Print where tasks would start and which never fit, and run nothing.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def run(
-    file: Path,
+    file: Path | None,
     on: str,
     policy: str,
     output: Path | None,
@@ -112,6 +125,8 @@ def run(
     patience: float,
     elastic: bool,
     retry_failed: bool,
+    stay: bool,
+    dry_run: bool,
     quiet: bool,
 ) -> None:
     """Run the jobs of FILE; the scheduler decides where and when.
@@ -127,13 +142,18 @@ def run(
       count = 8                  # tasks; FLOWSCHED_INDEX is 0 to 7
       demand = {cpu = 2, mem = 500, gpu = 1}
 
-    Further keys: priority (lower is better), user, gang, constraints, retries, time_limit, environment, directory.
+    Further keys: priority (lower is better), user, gang, constraints, retries, time_limit, environment, directory;
+    after (names of jobs and tasks), array, at_most, not_before, deadline.
+
+    With --state DIR, `flowsched ps`, `submit`, `cancel` and others talk to the running driver.
 
     \b
     Examples:
       flowsched run jobs.toml
       flowsched run jobs.toml --state today        after a kill, the same command continues
       flowsched run jobs.toml --state today --retry-failed
+      flowsched run --state today --stay     no file: `flowsched submit` brings the jobs
+      flowsched run jobs.toml --dry-run
       flowsched run jobs.toml --on dask://10.0.0.1:8786
       flowsched run jobs.toml --on ray       the Ray cluster of this machine
       flowsched run jobs.toml --on ssh:node1,node2
@@ -148,161 +168,140 @@ def run(
       74   also: the answers of the cluster are not understood
       74, 141  as `flowsched --help` says
     """
-    output = Path(f"{file.stem}.out") if output is None else output
-    state = None if state is None else state.resolve()
+    if file is None and (state is None or not stay):
+        raise BadInput("FILE: a file of jobs expected; without one, --state DIR and --stay")
+    if stay and state is None:
+        raise BadInput("--stay: jobs come through the socket in the state, so --state DIR is needed")
     if retry_failed and state is None:
         raise BadInput("--retry-failed: of an earlier call, so --state DIR is needed")
-    broken = None
-    jobs = read_jobs(file, output)
-    session = _Session(jobs, on, policy, state, cgroup, endings.Words(quiet), patience, elastic)
-    private.made(output)
+    if dry_run and (file is None or state is not None):
+        raise BadInput("--dry-run: of a file alone, so without --state")
+    if output is None:
+        output = Path("jobs.out" if file is None else f"{file.stem}.out")
+    words = endings.Words(quiet)
+    if dry_run:
+        assert file is not None
+        dry.show(
+            read_jobs(file, output), lambda capacity: _executor_of(on, capacity, None, cgroup), Policy.named(policy)
+        )
+        return
+    content = None if file is None else read(file, _LONGEST)
     if state is not None:
-        session.begin(file.read_bytes(), state)
-    if retry_failed:
-        session.forget_failed()
+        state = state.resolve()
+        private.folder("--state", state)
+    records = Records(state)
     try:
-        asyncio.run(session.main())
-    except ExecutorError as error:
-        broken = error
+        command = _Run(records, output, on == "kubernetes" or on.startswith("kubernetes:"), words)
+        now = time.time()
+        if file is not None and content is not None:
+            try:
+                command.session.begin(file, content, now)
+            except InputError as error:
+                raise BadInput(f"{state}: {error}" if "another file" in str(error) else str(error)) from None
+        if retry_failed:
+            command.session.retry_failed(uuid4().hex, now)
+            command = _Run(records, output, command.kubernetes, words)
+        executor = _executor_of(on, command.session.capacity, state, cgroup)
+        private.made(output)
+        command.main(executor, Policy.named(policy), state, patience, elastic, stay)
     finally:
-        session.end()
+        records.close()
     if not quiet:
-        endings.Out().print(session.table())
-    if broken is not None:
-        click.echo(f"Error: {broken}", err=True)
+        endings.Out().print(command.table())
+    if command.broken is not None:
+        click.echo(f"Error: {command.broken}", err=True)
         sys.exit(endings.REFUSED)
-    if session.interrupted:
-        click.echo(f"Interrupted: {session.stopped} running tasks were stopped.", err=True)
-        sys.exit(128 + session.interrupted)
-    sys.exit(_FAILED if session.failed else 0)
+    if command.interrupted:
+        click.echo(f"Interrupted: {command.stopped} running tasks were stopped.", err=True)
+        sys.exit(128 + command.interrupted)
+    sys.exit(_FAILED if command.failed else 0)
 
 
-class _Session:
-    """One run of a file.
+def _executor_of(on: str, capacity: Mapping[str, float] | None, state: Path | None, cgroup: Path | None) -> Executor:
+    folder = None if state is None else state / "runs"
+    if on == "local":
+        return LocalExecutor(
+            capacity_here() if capacity is None else capacity, machine="local", folder=folder, cgroup=cgroup
+        )
+    if cgroup is not None:
+        raise BadInput(f"--cgroup: of this machine, so without --on {on}")
+    for kind, (forms, package, make) in _CLUSTERS.items():
+        for form in forms.split(", "):
+            start = re.match("[a-z]+(:(//)?)?", form)
+            assert start is not None
+            if on == form == kind or (start[1] and on.startswith(start[0]) and on != start[0]):
+                if package and find_spec(package) is None:
+                    raise BadInput(f"--on {on} needs {package}: pip install 'flowsched[{kind}]'")
+                return make(folder, _name(state), on.removeprefix(start[0]))
+    raise BadInput(f"--on: one of {_WHERE} expected, got {quoted(on)}")
 
-    `ends` has "" for tasks that ended well, the error of others; those of earlier calls over the same state included.
-    `interrupted` is the number of the signal, or 0, and `stopped` counts the tasks that ran then.
+
+def _name(state: Path | None) -> str:
+    """Return the name by which the next call over the same state finds runs elsewhere; "" without a state."""
+    if state is None:
+        return ""
+    path = state / "name"
+    if not path.exists():
+        replace(path, f"flowsched-{uuid4().hex}", private.MODE)
+    return path.read_text()
+
+
+class _Run:
+    """One run of the command.
+
+    `interrupted` is the number of the signal, or 0, and `stopped` counts the tasks that ran then; `broken` is the error
+    that ended the driver.
     """
 
-    def __init__(
-        self,
-        jobs: JobFile,
-        on: str,
-        policy: str,
-        state: Path | None,
-        cgroup: Path | None,
-        words: endings.Words,
-        patience: float,
-        elastic: bool,
-    ) -> None:
-        self.ends: dict[Hashable, str] = {}
+    def __init__(self, records: Records, output: Path, kubernetes: bool, words: endings.Words) -> None:
+        self.kubernetes, self._words = kubernetes, words
+        self.session = Session(records, output, self._payload, self._note)
         self.interrupted = self.stopped = 0
-        self._jobs, self._words, self._state = jobs, words, state
-        self._patience, self._elastic = patience, elastic
-        self._job_of = {task: job for job in jobs.jobs for task in job.commands}
-        self._cancelled: set[Hashable] = set()  # since another task of their gang failed
-        self._ended: IO[str] | None = None
-        self._driver: Driver | None = None
+        self.broken: ExecutorError | None = None
         self._stop = asyncio.Event()
-        self._executor = self._executor_of(on, cgroup)
-        self._policy = Policy.named(policy)
 
     @property
     def failed(self) -> bool:
-        """A task failed for good."""
-        return any(self.ends.values())
+        """A task failed for good, or was cancelled."""
+        return any(end.bad for end in self.session.plan.ends.values())
 
-    def _executor_of(self, on: str, cgroup: Path | None) -> Executor:
-        if on == "local":
-            capacity = capacity_here() if self._jobs.machine is None else self._jobs.machine
-            return LocalExecutor(capacity, machine="local", folder=self.folder, cgroup=cgroup)
-        if cgroup is not None:
-            raise BadInput(f"--cgroup: of this machine, so without --on {on}")
-        for kind, (forms, package, make) in _CLUSTERS.items():
-            for form in forms.split(", "):
-                start = re.match("[a-z]+(:(//)?)?", form)
-                assert start is not None
-                if on == form == kind or (start[1] and on.startswith(start[0]) and on != start[0]):
-                    if package and find_spec(package) is None:
-                        raise BadInput(f"--on {on} needs {package}: pip install 'flowsched[{kind}]'")
-                    return make(self, on.removeprefix(start[0]))
-        raise BadInput(f"--on: one of {_WHERE} expected, got {quoted(on)}")
+    def _payload(self, command: Command) -> Any:
+        return dataclasses.replace(command, directory="") if self.kubernetes else command  # the folder is the image's
 
-    @property
-    def folder(self) -> Path | None:
-        """Folder for the records of an executor, or None."""
-        return None if self._state is None else self._state / "runs"
-
-    @property
-    def name(self) -> str:
-        """Name by which the next call over the same state finds runs elsewhere; "" without a state."""
-        if self._state is None:
-            return ""
-        path = self._state / "name"
-        if not path.exists():
-            private.folder("--state", self._state)
-            replace(path, f"flowsched-{uuid4().hex}", private.MODE)
-        return path.read_text()
-
-    def begin(self, content: bytes, state: Path) -> None:
-        """Begin a state, or continue one, which must be of the same file."""
-        private.folder("--state", state)
-        copy = state / "jobs.toml"
-        if copy.exists() and copy.read_bytes() != content:
-            raise BadInput(f"{state}: this is the state of another file, see {copy}")
-        replace(copy, content, private.MODE)
-        ended = state / "ended.jsonl"
-        if ended.exists():
-            for line in ended.read_text().splitlines():
-                with suppress(ValueError):  # the line that was being written when the driver was killed
-                    record = json.loads(line)
-                    self.ends[record["task"]] = record["error"]
-        self._ended = open(ended, "a", buffering=1, opener=private.opener)  # noqa: SIM115, see `end`
-        self._ended.write("\n")
-
-    def forget_failed(self) -> None:
-        """Mark failed tasks to run again; all tasks of a gang, since they run together."""
-        again = {task for task, error in self.ends.items() if error}
-        for job in self._jobs.jobs:
-            if job.submitted.gang is not None and again & job.commands.keys():
-                again |= job.commands.keys()
-        assert self._ended is not None and self._state is not None
-        self._ended.close()
-        self.ends = {task: error for task, error in self.ends.items() if task not in again}
-        path = self._state / "ended.jsonl"
-        lines = [json.dumps({"task": task, "error": error}) + "\n" for task, error in self.ends.items()]
-        replace(path, "".join(lines).encode(), private.MODE)
-        self._ended = open(path, "a", buffering=1, opener=private.opener)  # noqa: SIM115, see `end`
-
-    def end(self) -> None:
-        """Close the files."""
-        if self._ended is not None:
-            self._ended.close()
-
-    async def main(self) -> None:
+    def main(
+        self, executor: Executor, policy: Policy, state: Path | None, patience: float, elastic: bool, stay: bool
+    ) -> None:
         """Run the jobs to their ends, or until Ctrl-C."""
-        journal = None if self._state is None else Journal(self._state / "journal")
-        scheduler = Scheduler(self._policy, resources=RESOURCES, journal=journal)
-        driver = self._driver = Driver(
-            scheduler, self._executor, on_end=self._note, patience=self._patience, elastic=self._elastic
+        try:
+            asyncio.run(self._main(executor, policy, state, patience, elastic, stay))
+        except ExecutorError as error:
+            self.broken = error
+
+    async def _main(
+        self, executor: Executor, policy: Policy, state: Path | None, patience: float, elastic: bool, stay: bool
+    ) -> None:
+        journal = None if state is None else Journal(state / "journal")
+        scheduler = Scheduler(policy, resources=RESOURCES, journal=journal)
+        session, control = self.session, None if state is None else Control(self.session, state)
+        driver = Driver(
+            scheduler, executor, on_end=session.ended, watcher=Watch(session), patience=patience, elastic=elastic
         )
         handled = [signal.SIGINT] if callable(signal.getsignal(signal.SIGINT)) else []  # not if it is ignored
         handled += [signal.SIGTERM] if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else []
         loop = asyncio.get_running_loop()
         try:
-            known = scheduler.cluster.tasks
-            for job in self._jobs.jobs:
-                there = {task: self._payload(command) for task, command in job.commands.items() if task in known}
-                driver.attach(there, time_limit=job.time_limit)
+            session.attach(driver)
             async with driver:
                 for number in handled:
-                    loop.add_signal_handler(number, self._interrupt, number)
-                for job in self._jobs.jobs:
-                    if new := {task for task in job.commands if task not in known and task not in self.ends}:
-                        payloads = {task: self._payload(job.commands[task]) for task in new}
-                        submitted = self._again(job, new, scheduler.cluster.jobs)
-                        driver.submit(submitted, payloads, retries=job.retries, time_limit=job.time_limit)
-                await self._watch(driver)
+                    loop.add_signal_handler(number, self._interrupt, number, executor)
+                session.begun()
+                if control is not None:
+                    await control.open()
+                try:
+                    await self._watch(driver, stay)
+                finally:
+                    if control is not None:
+                        await control.close()
                 self.stopped = len(driver.running())
         finally:
             for number in handled:
@@ -312,92 +311,91 @@ class _Session:
             if journal is not None:
                 journal.close()
 
-    def _again(self, job: JobOfFile, new: Collection[Hashable], known: Collection[Hashable]) -> JobSubmitted:
-        """Return a job with those of its tasks that have not run, or are to run again."""
-        if len(new) == len(job.commands):
-            return job.submitted
-        id, count = job.submitted.id, 1
-        while id in known:
-            count += 1
-            id = f"{job.submitted.id} ({count})"
-        return dataclasses.replace(job.submitted, id=id, tasks=[task for task in job.submitted.tasks if task.id in new])
-
-    def _payload(self, command: Command) -> Any:
-        if isinstance(self._executor, KubernetesExecutor):
-            return dataclasses.replace(command, directory="")  # of the image
-        return command
-
-    async def _watch(self, driver: Driver) -> None:
+    async def _watch(self, driver: Driver, stay: bool) -> None:
         """Show the table until all have ended, or Ctrl-C."""
-        drained, stop = asyncio.create_task(driver.drained()), asyncio.create_task(self._stop.wait())
+        over = asyncio.create_task(self.session.over.wait() if not stay else asyncio.Event().wait())
+        ended, stop = asyncio.create_task(driver.ended()), asyncio.create_task(self._stop.wait())
         live = Live(console=self._words, auto_refresh=False, transient=True)
         shown = self._words.is_terminal and not self._words.quiet
         try:
             if shown:
                 live.start()
-            while not drained.done() and not self.interrupted:
-                await asyncio.wait([drained, stop], timeout=_REFRESH, return_when=asyncio.FIRST_COMPLETED)
-                self._give_up(driver)
+            while not (over.done() or ended.done() or self.interrupted):
+                timeout = _REFRESH if shown else None
+                await asyncio.wait([over, ended, stop], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 if shown:
-                    live.update(self.table(), refresh=True)
-            if drained.done():
-                drained.result()
+                    live.update(self.table(max(self._words.height - 4, 5)), refresh=True)
+                if over.done() and self.session.plan.open:  # a request has come meanwhile
+                    over = asyncio.create_task(self.session.over.wait())
+            if ended.done():
+                ended.result()
         finally:
             live.stop()
-            drained.cancel()
-            stop.cancel()
+            for task in (over, ended, stop):
+                task.cancel()
 
-    def _give_up(self, driver: Driver) -> None:
-        """Cancel the remaining tasks of a gang of which a task has failed."""
-        for job in self._jobs.jobs:
-            if job.submitted.gang is not None and any(self.ends.get(task) for task in job.commands):
-                for task in job.commands:
-                    if task not in self.ends and task not in self._cancelled:
-                        self._cancelled.add(task)
-                        driver.cancel(task)
-
-    def _interrupt(self, number: int) -> None:
-        if self.interrupted and isinstance(self._executor, LocalExecutor):
-            self._executor.hurry()
+    def _interrupt(self, number: int, executor: Executor) -> None:
+        if self.interrupted and isinstance(executor, LocalExecutor):
+            executor.hurry()
         self.interrupted = number
         self._stop.set()
 
-    def _note(self, task: Hashable, value: Any, error: BaseException | None) -> None:
-        """Record the end of a task."""
-        said = ""
-        if isinstance(error, TaskCancelledError):
-            said = "another task of its gang failed" if task in self._cancelled else ""
-        elif error is not None:
-            said = str(error).strip().rpartition("\n")[2]  # the point of a traceback
-        said = said or ("" if error is None else type(error).__name__)
-        self.ends[task] = said
-        if self._ended is not None:
-            self._ended.write(json.dumps({"task": task, "error": said}) + "\n")
-        if said:
-            self._words.print(f"{task} failed: {endings.shortened(said)}", style="red")
+    def _note(self, task: str, end: End) -> None:
+        """Print the failure of a task."""
+        if end.bad:
+            self._words.print(f"{task} {end.outcome}: {endings.shortened(end.why)}", style="red")
 
-    def table(self) -> Table:
-        """Return the table of jobs."""
-        running = Counter[Hashable]()
-        why: dict[Hashable, Counter[str]] = {}
-        if self._driver is not None:
-            running.update(
-                self._job_of[run.task].submitted.id for run in self._driver.running() if run.task in self._job_of
-            )
-            for task, reason in self._driver.last.waiting.items() if self._driver.last is not None else ():
-                if task in self._job_of and task not in self.ends:
-                    why.setdefault(self._job_of[task].submitted.id, Counter())[reason.code.value] += 1
+    def table(self, most: int = _ROWS) -> Table:
+        """Return the table of jobs; of more than `most`, those that have failed, run or wait come first."""
+        session = self.session
+        plan, driver = session.plan, session.driver
+        why: dict[str, Counter[str]] = {}
+        jobs = [(job.name, plan.counts(job.name)) for job in plan.jobs()]
+        shown = jobs
+        if len(jobs) > most:
+
+            def rank(row: tuple[str, dict[str, int]]) -> int:
+                name, counts = row
+                return (
+                    0
+                    if counts[FAILED] + counts[CANCELLED]
+                    else 1
+                    if session.running[name]
+                    else 2
+                    if counts["released"]
+                    else 3
+                )
+
+            shown = sorted(jobs, key=rank)[:most]
+        last = None if driver is None else driver.last
+        for task, reason in () if last is None or not plan.open else last.waiting.items():
+            if task in plan.names.job_of and plan.is_released(task):
+                why.setdefault(plan.names.job_of[task], Counter())[reason.code.value] += 1
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in ("job", "tasks", "done", "failed", "running", "waiting", "why"):
+        skips = any(counts[SKIPPED] for _, counts in jobs)
+        for column in ("job", "tasks", "done", "failed", *(["skipped"] * skips), "running", "waiting", "why"):
             table.add_column(column, justify="left" if column in ("job", "why") else "right")
-        for job in self._jobs.jobs:
-            id = job.submitted.id
-            ends = [self.ends[task] for task in job.commands if task in self.ends]
-            failed = sum(map(bool, ends))
-            waiting = max(len(job.commands) - len(ends) - running[id], 0)
-            reasons = (
-                ", ".join(f"{count} {code}" for code, count in why.get(id, Counter()).most_common(2)) if waiting else ""
-            )
-            counts = (len(job.commands), len(ends) - failed, failed, running[id], waiting)
-            table.add_row(Text(str(id)), *(f"{count:,}" for count in counts), Text(reasons))
+
+        def add(name: str, counts: Counter[str] | dict[str, int], running: int, reasons: str) -> None:
+            ends = [counts[DONE], counts[FAILED] + counts[CANCELLED], *([counts[SKIPPED]] * skips)]
+            waiting = max(counts["released"] + counts["waiting"] - running, 0)
+            numbers = (sum(ends) + (0 if skips else counts[SKIPPED]) + counts["released"] + counts["waiting"], *ends)
+            cells = (f"{count:,}" for count in (*numbers, running, waiting))
+            table.add_row(Text(name), *cells, Text(reasons if waiting else ""))
+
+        for name, counts in shown:
+            reasons = why.get(name, Counter())
+            if counts["waiting"]:
+                task = next(iter(plan.waiting(name)))
+                reasons[plan.why(task, time.time())[0]] += counts["waiting"]
+            text = ", ".join(f"{count} {code}" for code, count in reasons.most_common(2))
+            add(name, counts, session.running[name], text)
+        if len(shown) < len(jobs):
+            rest, running = Counter[str](), 0
+            names = {name for name, _ in shown}
+            for name, counts in jobs:
+                if name not in names:
+                    rest.update(counts)
+                    running += session.running[name]
+            add(f"{len(jobs) - len(shown):,} other jobs", rest, running, "")
         return table

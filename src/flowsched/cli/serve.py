@@ -90,7 +90,7 @@ def serve(
         from flowsched.serve import server
     except ImportError as missing:
         raise BadInput(str(missing)) from None
-    token = _token(token_file)
+    token = token_of(token_file)
     if token is None and not server.is_loopback(host):
         raise BadInput(f"--host {host}: others reach it, so it needs a token: --token-file or FLOWSCHED_TOKEN")
     chosen = policy_named(policy) if ":" in policy else Policy.named(policy)
@@ -115,7 +115,7 @@ def serve(
         raise SystemExit(_FAILED) from None
 
 
-def _token(path: Path | None) -> str | None:
+def token_of(path: Path | None) -> str | None:
     """Return the token from the file or the environment."""
     if path is None:
         token = os.environ.get("FLOWSCHED_TOKEN")

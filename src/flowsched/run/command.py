@@ -9,12 +9,13 @@ import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.hrm.agent.commands import checked
 from flowsched.hrm.agent.processes import Entry
-from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+from flowsched.run.executor import Ended, Failed, Run, Stopped
 from flowsched.run.onworker import attend
 
 UNFIT = 126
@@ -40,20 +41,26 @@ class ExitStatusError(FlowschedError):
 
 
 def outcome(
-    run: Run, status: int | None, stopped: bool, why: str = "its processes were killed", reason: str = ""
-) -> Told:
+    run: Run,
+    status: int | None,
+    stopped: bool,
+    why: str = "its processes were killed",
+    reason: str = "",
+    used: Mapping[str, float] = MappingProxyType({}),
+) -> Ended | Failed | Stopped:
     """Return the report of a command that has ended.
 
     Without an exit status it was lost, and `why` says how; `reason` is why it could not begin, if that is known.
     """
     if status == 0:
-        return Ended(run.number, 0)
+        return Ended(run.number, 0, used)
     if stopped:
-        return Stopped(run.number)
+        return Stopped(run.number, used)
     if status is None:
-        return Failed(run.number, ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL), lost=True)
+        killed = ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL)
+        return Failed(run.number, killed, lost=True, used=used)
     error = ExitStatusError(f"task {run.task!r} ended with {_meaning(status, reason)}", status)
-    return Failed(run.number, error, unfit=status == UNFIT)
+    return Failed(run.number, error, unfit=status == UNFIT, used=used)
 
 
 def _meaning(status: int, reason: str) -> str:

@@ -58,6 +58,7 @@ from flowsched.run.executor import (
     TaskCancelledError,
     TaskLostError,
     Told,
+    Watcher,
     Work,
     given,
 )
@@ -80,6 +81,7 @@ class Dispatcher:
       of machines and samples).
     * `dirty`: something has happened since the last round.
     * `work`: tasks that have not ended.
+    * `closed`: machines that take no tasks until `resume`, whatever their executor reports of them.
     * `refused`: descriptions of machines that the scheduler refuses, each with its error.  Each is tried again after
       every report of its machine, and when another machine has gone.
     """
@@ -93,16 +95,20 @@ class Dispatcher:
         ahead: float | None = None,
         patience: float | None = None,
         elastic: bool = False,
+        watcher: Watcher | None = None,
     ) -> None:
         self.outlook = Outlook(scheduler, executor, patience, elastic)
         self.unfit = Unfit(scheduler)
         self.ahead = Ahead(scheduler.cluster, executor, ahead)
         self.scheduler, self.executor, self._on_end = scheduler, executor, on_end
         self.losses = whole("losses", losses, 0)
-        self.runs = Runs(executor, self.ahead, self._hear_run)
+        self.runs = Runs(executor, self.ahead, self._hear_run, watcher)
+        self._watcher = watcher
         self.stats = self.runs.stats
         self.dirty = False
         self.work: dict[Hashable, Work] = {}
+        self.closed: set[Hashable] = set()
+        self._ending = False
         self.refused: dict[Hashable, tuple[MachineAdded | MachineUpdated, FlowschedError]] = {}
         self._skipped = 0  # of the scheduler's numbers, where an executor has runs that it has lost
         self._again_at = inf
@@ -141,9 +147,52 @@ class Dispatcher:
         self._finish(work, None, error, TaskRemoved(task))
         self.dirty = True
 
+    def withdraw(self, tasks: Iterable[Hashable], now: float) -> dict[Hashable, int | None]:
+        """Take tasks that wait back from the scheduler; return them with the retries that they have left.
+
+        Those that run, or are being stopped, stay.
+        """
+        self.runs.now = now
+        self.flush()
+        back: dict[Hashable, int | None] = {}
+        for task in tasks:
+            active = self.runs.of.get(task)
+            if task not in self.work or task in self.runs.stopping or (active is not None and not active.held):
+                continue
+            if active is not None:
+                self.runs.forget(active)
+            attempts = self.scheduler.cluster.attempts.get(task)
+            back[task] = None if attempts is None else attempts.left
+            del self.work[task]
+        self.scheduler.apply(*(TaskRemoved(task) for task in back))
+        self.runs.advance_held()
+        self.dirty = True
+        return back
+
+    def drain(self, machine: Hashable, now: float) -> None:
+        """Give a machine no more tasks until `resume`; one that is not there, once it comes.
+
+        Tasks that only it could run wait, without a limit of patience.
+        """
+        self.runs.now = now
+        self.closed.add(machine)
+        if machine in self.scheduler.cluster.machines:
+            self._happened(MachineDrained(machine))
+        self.dirty = True
+
+    def resume(self, machine: Hashable, now: float) -> None:
+        """End a drain; also that of a machine that could not begin runs."""
+        self.closed.discard(machine)
+        if machine in self.scheduler.cluster.machines:
+            self.hear(MachineUpdated(machine), now)
+
     def running(self) -> list[Run]:
         """Return the counted runs that were sent to the executor."""
         return [active.run for active in self.runs.of.values() if not active.held]
+
+    def under_way(self) -> list[Run]:
+        """Return all runs that were sent to the executor and have not ended."""
+        return [active.run for number, active in self.runs.by_number.items() if number not in self.runs.held]
 
     @property
     def active(self) -> int:
@@ -153,6 +202,7 @@ class Dispatcher:
     def stop_all(self, now: float) -> None:
         """Stop every run, for the end of the driver; their tasks wait again."""
         self.runs.now, self._again_at = now, inf
+        self._ending = True
         self.losses = maxsize  # these losses are not the tasks' doing
         for active in list(self.runs.by_number.values()):
             if active.held:
@@ -187,6 +237,7 @@ class Dispatcher:
             return
         self.dirty = True
         self.runs.end(active)
+        self._watched(active, told)
         if isinstance(told, Ended) or (isinstance(told, Failed) and not told.lost and not told.unfit):
             self.unfit.begun(active.run.machine)
         if isinstance(told, Ended):
@@ -201,6 +252,27 @@ class Dispatcher:
             self.stats["stopped"] += 1
         again = self.runs.of.get(active.run.task)
         self.runs.advance(active.run.machine, active.run.machine if again is None else again.run.machine)
+
+    def _watched(self, active: Active, told: Told | None) -> None:
+        """Report the end of a run to the watcher; None for one whose machine is gone."""
+        if self._watcher is None:
+            return
+        error: BaseException | None = active.why
+        if isinstance(told, Ended):
+            outcome, error = "done", None
+        elif isinstance(active.why, TaskCancelledError):
+            outcome = "cancelled"
+        elif active.why is not None:
+            outcome = "timeout"
+        elif not active.counted:
+            outcome = "preempted"
+        elif told is None or (isinstance(told, Failed) and told.lost):
+            outcome, error = "lost", None if told is None else told.error
+        elif isinstance(told, Failed):
+            outcome, error = "failed", told.error
+        else:
+            outcome = "stopped" if self._ending else "lost"
+        self._watcher.ended(active.run, self.runs.now, outcome, error, getattr(told, "used", {}))
 
     def _ended(self, active: Active, value: Any) -> None:
         task = active.run.task
@@ -312,6 +384,8 @@ class Dispatcher:
         self.flush()
         self.scheduler.apply(self.ahead.bounded(event))
         self.ahead.note(event)
+        if isinstance(event, MachineAdded | MachineUpdated) and event.id in self.closed:
+            self._happened(MachineDrained(event.id))
 
     def check_machines(self) -> None:
         """Refuse to go on without any machine whose description the scheduler takes, where there are others.
@@ -330,6 +404,7 @@ class Dispatcher:
                 continue
             self.runs.stop(active)
             self.runs.end(active)
+            self._watched(active, None)
             if active.why is not None:
                 self._failed(active, active.why, lost=False)
             elif active.counted:
@@ -418,6 +493,8 @@ class Dispatcher:
             counted = self._adopted(run)
             active = Active(run, self.work.get(run.task), counted, self.ahead.demand(run.task) if counted else None)
             self.runs.add(active)
+            if self._watcher is not None:
+                self._watcher.started(run, now)
             if not active.counted:
                 self.runs.displace(active)
         self.check_machines()
@@ -441,6 +518,8 @@ class Dispatcher:
         record, demand = self.scheduler.cluster.tasks[work.task], self.ahead.demand(work.task)
         number = record.run + self._skipped
         run = Run(number, work.task, machine, record.devices, work.payload, self.ahead.amounts(demand))
+        if self._watcher is not None:
+            self._watcher.started(run, now if since is None else since)
         self.runs.add(Active(run, work, record.run, demand))
         self.runs.advance(machine)
         return run

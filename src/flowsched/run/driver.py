@@ -8,7 +8,7 @@ round covers all reports of that interval.  Nothing waits for a clock while the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -21,7 +21,7 @@ from flowsched.exceptions import FlowschedError, InputError
 from flowsched.hrm.clocks import Steady
 from flowsched.rounds.values import Round
 from flowsched.run.dispatch import Dispatcher
-from flowsched.run.executor import Broken, Executor, ExecutorError, Run, TaskCancelledError, Told, Work
+from flowsched.run.executor import Broken, Executor, ExecutorError, Run, TaskCancelledError, Told, Watcher, Work
 from flowsched.scheduler import Scheduler
 
 CLOSING = 30.0
@@ -65,6 +65,8 @@ class Driver:
     clock : callable, optional
         The time of the scheduler, in seconds; it must go on over the lives of a journal.  By default the time of day when
         the driver was made, and steady from then on.
+    watcher : Watcher, optional
+        Observes all runs, those of an earlier driver included.
 
     Attributes
     ----------
@@ -101,6 +103,7 @@ class Driver:
         patience: float | None = None,
         elastic: bool = False,
         clock: Callable[[], float] | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self.scheduler, self.executor = scheduler, executor
         self.last: Round | None = None
@@ -109,7 +112,7 @@ class Driver:
         self._round_limit, self._clock = round_limit, Steady() if clock is None else clock
         ahead = None if ahead is None else number("ahead", ahead, 0)
         patience = None if patience is None else number("patience", patience, 0)
-        self._dispatch = Dispatcher(scheduler, executor, losses, on_end, ahead, patience, elastic)
+        self._dispatch = Dispatcher(scheduler, executor, losses, on_end, ahead, patience, elastic, watcher)
         self._inbox: list[Told] = []
         self._news = asyncio.Event()
         self._futures: dict[Hashable, asyncio.Future[Any]] = {}
@@ -246,6 +249,59 @@ class Driver:
         self._dispatch.cancel(task, self._clock())
         self._news.set()
 
+    def withdraw(self, tasks: Iterable[Hashable]) -> dict[Hashable, int | None]:
+        """Take tasks back, as if they had not been submitted; their futures are cancelled.
+
+        Parameters
+        ----------
+        tasks : iterable of hashable
+            Tasks that run, are being stopped or have ended stay as they are.
+
+        Returns
+        -------
+        dict of task to int or None
+            The tasks that were taken back, and the number of retries that each has left.
+        """
+        self._check_open()
+        back = self._dispatch.withdraw(tasks, self._clock())
+        for task in back:
+            future = self._futures.pop(task, None)
+            if future is not None:
+                future.cancel()
+        if not self._futures:
+            self._idle.set()
+        self._news.set()
+        return back
+
+    def drain(self, machine: Hashable) -> None:
+        """Give a machine no more tasks until `resume`; its running tasks go on.
+
+        A drain holds whatever the executor reports of the machine, and for one that is not there yet.  A task that only
+        such a machine could run waits, whatever `patience` is.
+        """
+        self._dispatch.drain(machine, self._clock())
+        self._news.set()
+
+    def resume(self, machine: Hashable) -> None:
+        """End a drain, also that of a machine that could not begin runs."""
+        self._dispatch.resume(machine, self._clock())
+        self._news.set()
+
+    @property
+    def closed(self) -> Collection[Hashable]:
+        """Machines that `drain` has closed."""
+        return self._dispatch.closed
+
+    @property
+    def unfit(self) -> Mapping[Hashable, str]:
+        """Machines that were drained since they could not begin several runs in a row, with the last reason."""
+        return self._dispatch.unfit.drained
+
+    @property
+    def now(self) -> float:
+        """The time of the driver's clock."""
+        return self._clock()
+
     def tell(self, *events: Event) -> None:
         """Report events of machines that do not come from the executor: `MachineDrained`, `MachineFailed` ..."""
         for event in events:
@@ -255,9 +311,18 @@ class Driver:
         """Return the runs that were sent to the executor, except those that are stopping."""
         return self._dispatch.running()
 
+    def under_way(self) -> list[Run]:
+        """Return all runs that were sent to the executor and have not ended, stopping ones included."""
+        return self._dispatch.under_way()
+
     def knows(self, task: Hashable) -> bool:
         """Return True if a task was submitted and has not ended, or if a run of it is being stopped."""
         return task in self._dispatch.work or task in self._dispatch.runs.stopping
+
+    @property
+    def has_begun(self) -> bool:
+        """True once the executor is open, and the runs of an earlier driver were taken over."""
+        return self._owner is not None
 
     @property
     def closing(self) -> bool:

@@ -73,10 +73,14 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run is done, with a result."""
+    """The run is done, with a result.
+
+    `used` is what it has used, where that is known: see `Failed`.
+    """
 
     run: int
     value: Any = None
+    used: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,15 @@ class Failed:
         The worker or the connection died under it, which is no fault of the task.
     unfit : bool
         The machine could not begin it, such as for lack of the folder in which it runs.
+    used : mapping of str to float
+        ``cpu`` in seconds, and the peak of ``memory`` in MiB, where they are known.
     """
 
     run: int
     error: BaseException
     lost: bool = False
     unfit: bool = False
+    used: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,7 @@ class Stopped:
     """The run was stopped, and nothing of it is left; or there is no such run."""
 
     run: int
+    used: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +154,20 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """Release the resources of `open`.  Remaining runs go on, for the next driver."""
+
+
+class Watcher(Protocol):
+    """An observer of all runs, such as a table of attempts."""
+
+    def started(self, run: Run, now: float) -> None:
+        """Take note of a run that is about to start, or was found running."""
+
+    def ended(self, run: Run, now: float, outcome: str, error: BaseException | None, used: Mapping[str, float]) -> None:
+        """Take note of the end of a run: its `OUTCOMES`, its error if it has one, and its usage."""
+
+
+OUTCOMES = ("done", "failed", "timeout", "cancelled", "preempted", "lost", "stopped")
+"""Outcomes of runs.  A preempted one was stopped for others, a lost one ended with its machine, a stopped one with the driver."""
 
 
 class Counting(Executor, Protocol):

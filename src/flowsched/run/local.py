@@ -1,9 +1,9 @@
 """Processes on this machine.
 
-A run is a shell that starts the command, waits for it, and writes its exit status into a file.  The command has a process group
-of its own in the shell's session, so one that kills its group has failed, and is not lost.  The shell is on record, by pid,
-start time and a token in its environment, before it may start anything: see `flowsched.hrm.agent.processes`.  So a
-driver that was killed has a successor that finds every run: one that goes on is watched from then on, and one that has
+The first process of a run starts the command, waits for it, and writes its exit status and its usage into a file: see
+`flowsched.run.spawner`.  The command has a process group of its own in the session of the first process, so one that kills its
+group has failed, and is not lost.  The first process is on record, by pid, start time and the token that its command has in its
+environment, before it may start anything: see `flowsched.hrm.agent.processes`.  So a driver that was killed has a successor that finds every run: one that goes on is watched from then on, and one that has
 ended meanwhile has left its exit status.
 
 With control groups, those of a run are in one of its own, which limits them.  All of them are killed through it, even those
@@ -18,9 +18,9 @@ import asyncio
 import dataclasses
 import hashlib
 import os
+import re
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -31,11 +31,12 @@ from flowsched.boundary import control_groups, private
 from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import InputError, TimeLimitError
 from flowsched.hrm.agent.commands import checked
-from flowsched.hrm.agent.processes import Family, boot_id, end, hold, signal_session, start_time
+from flowsched.hrm.agent.processes import Family, boot_id, end, signal_session, start_time
 from flowsched.run.adapter import Adapter, Folder, Held
 from flowsched.run.command import ExitStatusError, command_of, outcome
 from flowsched.run.executor import Failed, Run, Told
 from flowsched.run.runs import LOGGER
+from flowsched.run.spawner import Spawner
 
 _CONTROLLERS = {"memory": "mem", "cpu": "cpu"}
 
@@ -48,11 +49,11 @@ _LEAST = 1_000
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Process(Held):
-    """The shell of a run, a child of this process or of an earlier driver, and its control group."""
+    """The first process of a run, of this driver (`own`) or of an earlier one, and its control group."""
 
     family: Family
     group: Path | None = None
-    child: subprocess.Popen[bytes] | None = None
+    own: bool = False
     fd: int = -1
 
 
@@ -95,6 +96,7 @@ class LocalExecutor(Adapter[_Process]):
         self._cgroup = cgroup
         self._groups: Groups | None = None
         self._hurried = asyncio.Event()
+        self._spawner = Spawner()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
@@ -134,17 +136,17 @@ class LocalExecutor(Adapter[_Process]):
         group = None if self._groups is None else self._groups.of(run)
         try:
             os.close(private.opener(status, os.O_CREAT | os.O_WRONLY))
-            held = hold(line, (), os.environ, entry, status)
+            held = self._spawner.hold(line, os.environ, entry, status)
         except BaseException:
             self._folder.file(run, "status").unlink(missing_ok=True)
             raise
         try:
             if self._groups is not None:
-                self._groups.enter(run, held.process.pid)
-            # A record that was not completed is of a shell that was not released.
+                self._groups.enter(run, held.family.pid)
+            # A record that was not completed is of a process that was not released.
             place = None if group is None else str(group)
             self._folder.write(run, boot=self._boot, family=asdict(held.family), group=place)
-            process = self.held[run.number] = _Process(run, family=held.family, group=group, child=held.process)
+            process = self.held[run.number] = _Process(run, family=held.family, group=group, own=True)
             self._watch(process)
         except BaseException:
             held.abandon()
@@ -180,6 +182,7 @@ class LocalExecutor(Adapter[_Process]):
         self.held.clear()
         if self._groups is not None:
             self._groups.close()
+        await asyncio.to_thread(self._spawner.close)
         self._folder.close()
 
     def _watch(self, process: _Process) -> None:
@@ -207,17 +210,26 @@ class LocalExecutor(Adapter[_Process]):
 
     async def _finish(self, process: _Process, gone: bool = False) -> None:
         """End the remaining processes of a run, then report its end."""
+        group = {} if gone or process.group is None else _group_usage(process.group)
         short = False if gone else await self._end(process, _clear)
-        code = -1 if process.child is None else process.child.wait()
-        run, reason, written = process.run, "", ""
+        run, text = process.run, ""
         with suppress(OSError):
-            reason, _, written = self._folder.file(run, "status").read_text().rstrip("\n").rpartition("\n")
-        # A shell that has ended by itself had the command's status, also where the disk did not take it.
-        status = int(written) if written.isdigit() else code if code >= 0 else None
-        told = outcome(run, status, process.stopped, reason=reason)
+            text = self._folder.file(run, "status").read_text()
+        found, used = _STATUS.fullmatch(text), dict[str, float]()
+        if found is not None and found["cpu"]:
+            used = {"cpu": float(found["cpu"]), "memory": int(found["memory"]) / 1024}
+        used |= group
+        self._spawner.look()
+        if found is None and process.own and process.family.pid not in self._spawner.exits:
+            await asyncio.sleep(0.1)  # the disk has not taken the status, and the spawner reports it
+            self._spawner.look()
+        code = self._spawner.exits.pop(process.family.pid, -1)
+        status = int(found["status"]) if found is not None else code if code >= 0 else None
+        reason = text.strip() if found is None else found["reason"].strip()
+        told = outcome(run, status, process.stopped, reason=reason, used=used)
         if short and isinstance(told, Failed):
             why = f"task {run.task!r} needed more memory than it asked for: its control group has no more"
-            told = Failed(run.number, ExitStatusError(why, 128 + signal.SIGKILL))
+            told = Failed(run.number, ExitStatusError(why, 128 + signal.SIGKILL), used=used)
         self.finish(process, told)
 
     async def _end(self, process: _Process, act: Callable[[_Process], bool]) -> bool:
@@ -245,6 +257,21 @@ def _clear(process: _Process) -> bool:
     if process.group is not None:
         control_groups.remove(process.group)
     return short
+
+
+_STATUS = re.compile(r"(?P<reason>(?:.*\n)??)(?:(?P<cpu>[\d.]+) (?P<memory>\d+)\n)?(?P<status>\d+)\n")
+"""File of a run that has ended: the reason why it could not begin, if so; CPU time and peak of memory in KiB; its exit status."""
+
+
+def _group_usage(group: Path) -> dict[str, float]:
+    """Return what a control group has used, all of its processes together."""
+    used: dict[str, float] = {}
+    with suppress(OSError, ValueError):
+        used["memory"] = int((group / "memory.peak").read_text()) / 2**20
+    with suppress(OSError, ValueError):
+        first = (group / "cpu.stat").read_text().split("\n", 1)[0]
+        used["cpu"] = int(first.removeprefix("usage_usec ")) / 1e6
+    return used
 
 
 def capacity_here() -> dict[str, float]:

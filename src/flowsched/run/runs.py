@@ -13,7 +13,7 @@ from math import inf
 
 from flowsched.exceptions import TimeLimitError
 from flowsched.run.ahead import Ahead
-from flowsched.run.executor import Active, Executor, Failed, Run
+from flowsched.run.executor import Active, Executor, Failed, Run, Watcher
 
 LOGGER = logging.getLogger("flowsched")
 
@@ -24,13 +24,15 @@ PATIENCE = 10.0
 class Runs:
     """Starts runs when nothing has to stop for them any more and their machine has room, and stops them.
 
-    `hear` is called with the failure of a start.  `by_number` has all runs, and `held` those that are held; `of` and
+    `hear` is called with the failure of a start; `watcher` observes starts.  `by_number` has all runs, and `held` those that are held; `of` and
     `stopping` have the counted run of a task, and its stopping one.  `over` are those that have ended, to be released.
     `now` is the time of the current call.
     """
 
-    def __init__(self, executor: Executor, ahead: Ahead, hear: Callable[[Failed], None]) -> None:
-        self._executor, self._ahead, self._hear = executor, ahead, hear
+    def __init__(
+        self, executor: Executor, ahead: Ahead, hear: Callable[[Failed], None], watcher: Watcher | None = None
+    ) -> None:
+        self._executor, self._ahead, self._hear, self._watcher = executor, ahead, hear, watcher
         self.by_number: dict[int, Active] = {}
         self.held: dict[int, Active] = {}
         self.of: dict[Hashable, Active] = {}
@@ -129,6 +131,8 @@ class Runs:
         active.held = False
         self._let_go(active)
         self.stats["started"] += 1
+        if self._watcher is not None:
+            self._watcher.started(active.run, self.now)
         try:
             self._executor.start(active.run)
         except Exception as error:

@@ -26,12 +26,12 @@ MOST = 10
 
 
 class Unfit:
-    """Counts runs that did not begin."""
+    """Counts runs that did not begin.  `drained` has the machines that are drained for that, each with the last reason."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._against: dict[Hashable, list[Hashable]] = {}  # tasks that a machine could not begin, one after another
-        self._drained: set[Hashable] = set()
+        self.drained: dict[Hashable, str] = {}
         self._good: set[Hashable] = set()  # machines that began the last run there
 
     def begun(self, machine: Hashable) -> None:
@@ -42,7 +42,7 @@ class Unfit:
     def forget(self, machine: Hashable) -> None:
         """Take note that a machine is another one now."""
         self._against.pop(machine, None)
-        self._drained.discard(machine)
+        self.drained.pop(machine, None)
         self._good.discard(machine)
 
     def failed(
@@ -65,14 +65,14 @@ class Unfit:
             changes.append(self._restore(ours[0], f"task {work.task!r} has no other machine left"))
         against = self._against.setdefault(machine, [])
         against.append(work.task)
-        if len(against) >= IN_A_ROW and machine not in self._drained and self._another(machine):
-            self._drained.add(machine)
+        if len(against) >= IN_A_ROW and machine not in self.drained and self._another(machine):
+            self.drained[machine] = str(error)
             changes.append(MachineDrained(machine))
             LOGGER.warning("machine %r is drained: it could not begin %d runs in a row, the last one since %s", machine, IN_A_ROW, error)  # fmt: skip
         return True, changes
 
     def _restore(self, machine: Hashable, why: str) -> MachineUpdated:
-        self._drained.discard(machine)
+        self.drained.pop(machine, None)
         del self._against.get(machine, [])[IN_A_ROW - 1 :]  # the next one suffices
         LOGGER.warning("machine %r takes tasks again: %s", machine, why)
         return MachineUpdated(machine)
@@ -82,7 +82,7 @@ class Unfit:
         for machine in dict.fromkeys(id for id, _ in work.unfit):
             against = self._against.get(machine, [])
             against[:] = [task for task in against if task != work.task]
-            if machine in self._drained and len(against) < IN_A_ROW:
+            if machine in self.drained and len(against) < IN_A_ROW:
                 changes.append(self._restore(machine, f"task {work.task!r} began nowhere"))
         work.unfit.clear()
         return changes
@@ -91,11 +91,11 @@ class Unfit:
         """Return True if a machine that takes tasks could hold a task and has not tried it; and those drained here."""
         tried, ours = {id for id, _ in work.unfit}, []
         for id, record in self._scheduler.cluster.machines.items():
-            if id in tried or record.failed or (record.drained and id not in self._drained):
+            if id in tried or record.failed or (record.drained and id not in self.drained):
                 continue
             if self._scheduler.explain(work.task, id).code in (ReasonCode.NEVER_FITS, ReasonCode.FILTERED):
                 continue
-            if id not in self._drained:
+            if id not in self.drained:
                 return True, []
             ours.append(id)
         return False, ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import hmac
 import logging
@@ -46,6 +47,12 @@ except ImportError as missing:
 _LOGGER = logging.getLogger("flowsched.serve")
 
 _KEY = re.compile(r"[!-~]{1,200}")
+
+_SMALL = 1000
+"""Bytes of an answer that is not worth compressing."""
+
+_NONE = re.compile(r"q\s*=\s*0(\.0*)?")
+"""A client's refusal of an encoding."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +228,7 @@ class _Routes:
         def state() -> bytes:
             return wire.spelt({"round": service.made, **_state(service.scheduler)})
 
-        return Response(await service.ask(state), media_type="application/json")
+        return await _packed(request, await service.ask(state))
 
     async def _overview(self, request: Request) -> Response:
         service = self._service
@@ -235,7 +242,7 @@ class _Routes:
                 {"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown}
             )
 
-        return Response(await service.ask(overview), media_type="application/json")
+        return await _packed(request, await service.ask(overview))
 
     async def _explain(self, request: Request) -> Response:
         service, said = self._service, request.path_params["task"]
@@ -299,6 +306,18 @@ class _Cut(RequestError):
 
 def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(wire.spelt(value), status, headers, "application/json")
+
+
+async def _packed(request: Request, text: bytes) -> Response:
+    """Return a large answer in JSON, compressed where the client takes that."""
+    headers = {"vary": "accept-encoding"}
+    accepted = [part.partition(";") for part in request.headers.get("accept-encoding", "").lower().split(",")]
+    if len(text) > _SMALL and any(
+        name.strip() == "gzip" and not _NONE.fullmatch(quality.strip()) for name, _, quality in accepted
+    ):
+        text = await asyncio.to_thread(gzip.compress, text, 1)
+        headers["content-encoding"] = "gzip"
+    return Response(text, 200, headers, "application/json")
 
 
 def _number(request: Request, name: str, default: int, most: int) -> int:

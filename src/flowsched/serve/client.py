@@ -107,6 +107,10 @@ class Client:
         """Return machines, jobs, users and tasks, and the number of the ``round`` that they follow."""
         return self._asked("GET", "/v1/state")
 
+    def overview(self, *, tasks: int = 200, machines: int = 2000) -> dict[str, Any]:
+        """Return counts, users, machines, and the first waiting tasks with their reasons."""
+        return self._asked("GET", f"/v1/overview?{urlencode({'tasks': tasks, 'machines': machines})}")
+
     def explain(self, task: str) -> dict[str, Any]:
         """Return the reason why a task waits."""
         return self._asked("GET", f"/v1/explain/{quote(task, safe='')}")

@@ -43,82 +43,79 @@ exec "$@" </dev/null
 """
 """Waits to be released, and becomes its arguments."""
 
-_WRAPPER = """
-exec 3>&2 2>/dev/null
-read -r go || exit 125
-trap : TERM
-(exec "$@" </dev/null 2>&3 3>&-)
-status=$?
-echo "$status" >>"$0"
-exit "$status"
-"""
-"""Waits to be released, runs its arguments, and appends their exit status to a file.
-
-It calls no program, so its environment does not matter.  Its own messages, such as "Killed", are discarded.  It survives a SIGTERM, so the command has its time to end.
-"""
-
-_ENTER = """
+BECOME = """
 import os, sys, _signal
-why, cpus, folder, output, errors, *command = sys.argv[1:]
+def become(why, cpus, folder, output, errors, command, environment, own):
+    def fail(status, reason):
+        reason = f"{reason}"
+        if why:
+            with open(why, "w", errors="surrogateescape") as file:
+                file.write(" ".join(reason.split()) + "\\n")
+        if not why or errors:
+            os.write(2, f"flowsched: {reason}\\n".encode(errors="surrogateescape"))
+        os._exit(status)
+    try:
+        # Signals to its group do not reach the shell that waits for it.
+        if os.getpgrp() != os.getpid():
+            os.setpgid(0, 0)
+        if cpus:
+            os.sched_setaffinity(0, [int(cpu) for cpu in cpus.split(",")])
+    except OSError as error:
+        fail(126, f"cannot be bound to CPUs {cpus}: {error.strerror}")
+    for path, stream in ((output, 1), (errors, 2)):
+        if path:
+            try:
+                file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                os.dup2(file, stream)
+                os.close(file)
+            except OSError as error:
+                errors = ""
+                fail(126, f"cannot write {path}: {error.strerror}")
+    if folder:
+        try:
+            os.chdir(folder)
+            environment["PWD"] = folder
+        except OSError as error:
+            fail(126, f"cannot enter folder {folder}: {error.strerror}")
+    environment.update((name, value) for name, value in own if name != "FLOWSCHED_CONTAINER")
+    # What an interpreter ignores a program expects at its default.
+    _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
+    program, refused = command[0], None
+    paths = environment.get("PATH", os.defpath).split(":")
+    for path in [program] if "/" in program else [f"{path or '.'}/{program}" for path in paths]:
+        try:
+            os.execve(path, command, environment)
+        except ValueError as error:
+            fail(126, f"cannot run {program}: {error}")
+        except OSError as error:
+            if error.errno == 8:  # a script that does not say by what it is to be run
+                command[:1] = ["/bin/sh", path]
+                os.execve("/bin/sh", command, environment)
+            if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                refused = refused or error
+    if refused is not None:
+        fail(126, f"cannot run {program}: {refused.strerror}")
+    fail(127, f"command not found: {program}")
+"""
+"""Defines a function that becomes a command in its folder, with its files and its environment.
+
+If it cannot, it writes the reason to a file or a stream.
+"""
+
+_ENTER = (
+    BECOME
+    + """
 environment, own = {}, []
 for name, value in os.environ.items():
     if name.startswith("FLOWSCHED_SET_"):
         own.append(value.partition("=")[::2])
     else:
         environment[name] = value
-def fail(status, reason):
-    reason = f"{reason}"
-    if why:
-        with open(why, "w", errors="surrogateescape") as file:
-            file.write(" ".join(reason.split()) + "\\n")
-    if not why or errors:
-        os.write(2, f"flowsched: {reason}\\n".encode(errors="surrogateescape"))
-    os._exit(status)
-try:
-    # Signals to its group do not reach the shell that waits for it.
-    if os.getpgrp() != os.getpid():
-        os.setpgid(0, 0)
-    if cpus:
-        os.sched_setaffinity(0, [int(cpu) for cpu in cpus.split(",")])
-except OSError as error:
-    fail(126, f"cannot be bound to CPUs {cpus}: {error.strerror}")
-for path, stream in ((output, 1), (errors, 2)):
-    if path:
-        try:
-            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            os.dup2(file, stream)
-            os.close(file)
-        except OSError as error:
-            errors = ""
-            fail(126, f"cannot write {path}: {error.strerror}")
-if folder:
-    try:
-        os.chdir(folder)
-        environment["PWD"] = folder
-    except OSError as error:
-        fail(126, f"cannot enter folder {folder}: {error.strerror}")
-environment.update((name, value) for name, value in own if name != "FLOWSCHED_CONTAINER")
-# What an interpreter ignores a program expects at its default.
-_signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
-_signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
-program, refused = command[0], None
-paths = environment.get("PATH", os.defpath).split(":")
-for path in [program] if "/" in program else [f"{path or '.'}/{program}" for path in paths]:
-    try:
-        os.execve(path, command, environment)
-    except ValueError as error:
-        fail(126, f"cannot run {program}: {error}")
-    except OSError as error:
-        if error.errno == 8:  # a script that does not say by what it is to be run
-            command[:1] = ["/bin/sh", path]
-            os.execve("/bin/sh", command, environment)
-        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            refused = refused or error
-if refused is not None:
-    fail(126, f"cannot run {program}: {refused.strerror}")
-fail(127, f"command not found: {program}")
+become(*sys.argv[1:6], sys.argv[6:], environment, own)
 """
-"""Becomes a command in its folder, with its files and its environment.  If it cannot, it writes the reason to a file or a stream."""
+)
+"""Becomes a command, by its arguments and its environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,26 +189,22 @@ def hold(
     cpus: Sequence[int],
     environment: Mapping[str, str],
     entry: Entry = Entry(),
-    status: str = "",
 ) -> Held:
     """Start the first process of a container, in a session of its own, and keep it at its gate.
 
-    It exits with 127 if there is no such program, with 126 if that cannot be run or bound to the CPUs.  With a file
-    `status`, the first process is a shell that waits for the command, which has a process group of its own.  It appends
-    the exit status to the file, after the reason why the command cannot be run, if so.
+    It exits with 127 if there is no such program, with 126 if that cannot be run or bound to the CPUs.
 
     Raise OSError or ValueError if there is no process, no descriptor or no memory left, or the command is none.
     """
     token = uuid4().hex
     gate, key = os.pipe()
     try:
-        shell = ["/bin/sh", "-c", *((_WRAPPER, status) if status else (_GATE, "/bin/sh"))]
         process = subprocess.Popen(
-            [*shell, *entry.arguments(command, cpus, status)],
+            ["/bin/sh", "-c", _GATE, "/bin/sh", *entry.arguments(command, cpus)],
             start_new_session=True,
             env={**entry.variables(environment), TOKEN: token},
             stdin=gate,
-            stderr=None if _is_open(2) else subprocess.DEVNULL,
+            stderr=None if is_open(2) else subprocess.DEVNULL,
         )
     except BaseException:
         os.close(key)
@@ -230,7 +223,8 @@ def hold(
         raise
 
 
-def _is_open(fd: int) -> bool:
+def is_open(fd: int) -> bool:
+    """Return True if a descriptor is open."""
     try:
         os.fstat(fd)
     except OSError:
