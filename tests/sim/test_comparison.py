@@ -151,7 +151,9 @@ def test_waits_beyond_the_end_are_lower_bounds(tmp_path: Path) -> None:
     assert all(run.bounds == {"wait, mean", "wait, p99"} for run in found.outcomes)
     assert all(0 < run.figures["wait, p99"] < math.inf for run in found.outcomes)
     for table in found.tables():
-        assert all(cell.startswith("> ") for name, cell in zip(table.columns, table.rows[0], strict=True) if "wait" in name)
+        assert all(
+            cell.startswith("> ") for name, cell in zip(table.columns, table.rows[0], strict=True) if "wait" in name
+        )
     assert math.isnan(found.difference("flowsched", "wait, p99").mean)
     found.to_json(tmp_path / "c.json")
     runs = json.loads((tmp_path / "c.json").read_text())["runs"]
