@@ -545,9 +545,10 @@ def test_a_wave_of_pods_with_rules_keeps_to_them(cluster: tuple[Kube, Any]) -> N
         {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "y"}}}
     ]}  # fmt: skip
 
+    for i in range(3, 7):
+        state.node(f"n{i}")
+
     async def act(one: Driver) -> None:
-        for i in range(3, 7):
-            state.node(f"n{i}")
         specs = [("x", apart)] * 8 + [("y", even)] * 12 + [("x", {})] * 2
         paths = [make(state, f"p{i}", "100m", labels={"app": app}, **spec) for i, (app, spec) in enumerate(specs)]
         feed(one)

@@ -710,9 +710,10 @@ class Feed:
             by = self._known.get(by_path)
             if by is not None and by.node is not None:
                 self._displace(victim, by)
-        if len(self._ruled) > won:  # the others have no place
+        lost = sum(path in self._ruled for path in round.placements)  # their places did not agree
+        if lost > won:
             self._wave = max(self._wave // 2, 1)
-        elif won and not self._ruled:
+        elif won and not lost:
             self._wave = min(self._wave * 2, _LARGEST_WAVE)
         texts: dict[Any, str] = {}
         for path, known in self._open.items():
