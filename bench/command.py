@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -168,6 +168,7 @@ def _command(name: str) -> click.Command:
             return bench.run(experiment, quick=quick, seed=drawn, say=say, data=data, keep=keep, **options)
 
         facts = {"quick": quick, "seed": drawn} | ({"files": [str(path) for path in files]} if files else {})
+        facts |= {"options": _given(options)} if options else {}
         _run(name, measure, facts, _Outputs(json_file, benchmark_file, plots, quiet))
 
     command = click.command(name, cls=endings.Command, help=f"{_ABOUT[name]}\n{_MORE.get(name, '')}\n{_ENDS}")(run)
@@ -207,9 +208,23 @@ def _command(name: str) -> click.Command:
                 ["--shape", "shapes"], type=click.Choice([*SHAPES]), multiple=True,
                 help="Workload; may be repeated.  [default: all]",
             ),
+            click.Option(
+                ["--turns"], type=click.IntRange(min=1), default=3, show_default=True,
+                help="Runs of each scheduler up to 1,000 nodes; one beyond.",
+            ),
             click.Option(["--programs"], type=folder, metavar="DIR", help="Folder with etcd, apiserver and scheduler."),
         ]  # fmt: skip
     return command
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    """Return the options of an experiment's own that were given, as on a command line."""
+    found = []
+    for name, value in options.items():
+        flag = "--shape" if name == "shapes" else f"--{name}"
+        each = value if isinstance(value, tuple) else () if value is None else (value,)
+        found += [f"{flag} {'DIR' if isinstance(one, Path) else one}" for one in each]
+    return found
 
 
 def _drawn() -> int:

@@ -30,7 +30,6 @@ CLOCK = "wall clock; CPU time where a row says so"
 _NAME = "kubernetes"
 _NEEDED = ("etcd", "apiserver", "scheduler_perf")
 _PACKAGES = ("aiohttp", "kubernetes", "yaml")
-_TURNS = 1
 _GOAL_RATE, _GOAL_CPU = 1.3, 2.0
 
 
@@ -43,6 +42,7 @@ def run(
     nodes: Sequence[int] = (),
     programs: Path | None = None,
     shapes: Sequence[str] = (),
+    turns: int = 3,
 ) -> Outcome:
     """Run the workloads under both schedulers.
 
@@ -59,6 +59,8 @@ def run(
         The folder with etcd, apiserver, scheduler and scheduler_perf; by default that of ``build.sh``.
     shapes : sequence of str
         Of `bench.kubernetes.shapes.SHAPES`; by default all.
+    turns : int
+        Runs of each scheduler up to 1,000 nodes; one beyond.
     """
     outcome, folder = Outcome(), programs or PROGRAMS
     keep(lambda: outcome)
@@ -77,7 +79,7 @@ def run(
     if len(kinds) == 1:
         outcome.notes.append(f"No comparison: kube-scheduler is missing in {folder}, so the rows have flowsched alone.")
     outcome.notes.append(
-        f"{_TURNS} turns for each scheduler up to 1,000 nodes, one beyond: medians.  scheduler_perf's numbers of pods, in "
+        f"Turns of each scheduler: {1 if quick else turns}, and one beyond 1,000 nodes; medians.  scheduler_perf's numbers of pods, in "
         "proportion to the nodes.  Gang is a workload of our own, as that release of scheduler_perf has none.  "
         f"Goals: ratio {_GOAL_RATE} in pods/s, {_GOAL_CPU:g} in CPU time."
     )
@@ -91,8 +93,8 @@ def run(
             for name in shapes or (("SchedulingBasic", "PodAntiAffinity") if quick else SHAPES):
                 workload = read(folder / "scheduler_perf", name, size)
                 cluster.set_nodes(workload)
-                turns: dict[str, list[Figures]] = {kind: [] for kind in kinds}
-                for _ in range(1 if quick or size > 1000 else _TURNS):
+                runs: dict[str, list[Figures]] = {kind: [] for kind in kinds}
+                for _ in range(1 if quick or size > 1000 else turns):
                     for kind in rnd.sample(kinds, len(kinds)):
                         gates = GATES if name == "Gang" else ""
 
@@ -104,13 +106,13 @@ def run(
                         except RuntimeError as error:
                             outcome.notes.append(f"{name}, {size:,} nodes: {error}.")
                             continue
-                        turns[kind].append(found)
+                        runs[kind].append(found)
                         say(
                             f"{name}, {size} nodes, {kind}: {len(found.times)}/{found.pods} pods, "
                             f"{len(found.times) / max(found.span, 1e-9):.0f}/s, CPU {1e3 * found.cpu / found.pods:.2f} ms "
                             f"per pod, {found.memory:.0f} MiB"
                         )
-                _report(outcome, name, size, turns)
+                _report(outcome, name, size, runs)
     return outcome
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["MERGE", "PROGRAMS", "Client", "Plane", "Refused", "control_plane", "kubeconfig"]
+__all__ = ["MERGE", "PROGRAMS", "Client", "Plane", "Refused", "control_plane", "free_port", "kubeconfig"]
 
 PROGRAMS = Path(
     os.environ.get("FLOWSCHED_KUBE")
@@ -166,7 +166,8 @@ class Plane:
                 time.sleep(0.2)
 
 
-def _port() -> int:
+def free_port() -> int:
+    """Return the number of a port of loopback that is free now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         number: int = free.getsockname()[1]
@@ -187,7 +188,7 @@ def control_plane(
     options : sequence of str
         More options of the API server.
     """
-    store, peers, port = _port(), _port(), _port()
+    store, peers, port = free_port(), free_port(), free_port()
     token, other = secrets.token_hex(), secrets.token_hex()
     tokens, key = folder / "tokens", folder / "key.pem"
     tokens.write_text(f'{token},admin,1,"system:masters"\n{other},system:serviceaccount:flowsched:flowsched,2\n')
