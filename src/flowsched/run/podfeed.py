@@ -58,7 +58,7 @@ _SLICE = 0.02
 """Seconds for which rules are computed at a time."""
 
 _SOON = 0.1
-"""Seconds until a pod is tried again whose name is taken."""
+"""Seconds until a pod is tried again whose name is taken, or whose node has closed."""
 
 _WAVE, _LARGEST_WAVE = 64, 4096
 """Number of pods with rules that are submitted together: at first, and at most."""
@@ -152,6 +152,8 @@ class Feed:
         Called with the path of a pod that is taken over, the pod, and a function that does it.  It returns the future.
     names : collection of str
         Names of the scheduler in pods.
+    begun : collection of str
+        Paths of the pods that are being bound, or are bound, kept up to date.
     """
 
     def __init__(
@@ -162,9 +164,10 @@ class Feed:
         refresh: Callable[[], None],
         hold: Callable[[str, Object, Callable[[], Adopted]], asyncio.Future[Any]],
         names: Collection[str],
+        begun: Collection[str] = (),
     ) -> None:
         self._driver, self._resources, self._reports, self._refresh = driver, tuple(resources), reports, refresh
-        self._hold, self._names = hold, frozenset(names)
+        self._hold, self._names, self._begun = hold, frozenset(names), begun
         self._counted = frozenset(resources)
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, _Waiting] = {}
@@ -194,8 +197,20 @@ class Feed:
 
     def see_node(self, name: str, node: Object | None) -> None:
         """Take note of a node, None for one that is gone."""
-        self.present.set_node(name, node)
+        if self.present.set_node(name, node):
+            self._give_up(name)
         self._soon()
+
+    def _give_up(self, name: str) -> None:
+        """Look for another place for the pods that wait for room on a node which is closed to them by now."""
+        for path in self.present.on(name):
+            known = self._known.get(path)
+            if known is None or known.ask is None or path in self._begun or self.present.takes(known.ask, name):
+                continue
+            self.present.set_pod(path, None)
+            known.ask.facts.node, known.version = None, -1
+            known.rest = self._loop.time() + _SOON  # the driver hears of the node first
+            self._withdraw(known)
 
     def changed(self) -> None:
         """Take note that the driver's machines have changed."""

@@ -126,19 +126,21 @@ class Present:
 
     # -- changes ------------------------------------------------------------------------------------------------
 
-    def set_node(self, name: str, node: Object | None) -> None:
-        """Take note of a node, None for one that is gone."""
+    def set_node(self, name: str, node: Object | None) -> bool:
+        """Take note of a node, None for one that is gone; return True if its labels or taints have changed."""
         old, new = self.nodes.pop(name, None), None
         if node is not None:
             has = amounts((node.get("status") or {}).get("allocatable") or {})
             new = self.nodes[name] = Node(node_labels(node), has, node_taints(node))
         if old == new:
-            return
-        if old is None or new is None or (old.labels, old.taints) != (new.labels, new.taints):
+            return False
+        closed = old is None or new is None or (old.labels, old.taints) != (new.labels, new.taints)
+        if closed:
             self._eligible.clear()
             if name in self._on:
                 self._census.forget_labels()
         self.version += 1
+        return closed
 
     def set_object(self, kind: str, name: str, one: Object | None) -> None:
         """Take note of an object of another kind, None for one that is gone."""
@@ -189,6 +191,17 @@ class Present:
     def _label_of(self, node: str, key: str) -> str | None:
         there = self.nodes.get(node)
         return None if there is None else there.labels.get(key)
+
+    def on(self, name: str) -> list[str]:
+        """Return the paths of the pods on a node."""
+        return [*self._on.get(name, ())]
+
+    def takes(self, ask: Ask, name: str) -> bool:
+        """Return True if a node is there, and its labels and taints admit a pod."""
+        node = self.nodes.get(name)
+        if node is None or not ask.suits(node.labels):
+            return False
+        return not any(taint[2] in HARD and keeps_off(taint, ask.tolerations) for taint in node.taints)
 
     def room(self, key: str) -> dict[str, float]:
         """Return the CPUs that are free, by value of a label."""
