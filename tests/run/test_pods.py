@@ -471,7 +471,7 @@ def test_one_bad_object_is_an_error_of_its_own() -> None:
         ask_of("p", bad)
 
 
-def spread(key: str, **more: Any) -> dict[str, Any]:
+def spread_over(key: str, **more: Any) -> dict[str, Any]:
     rule = {"topologyKey": key, "maxSkew": 1, "labelSelector": APP, **more}
     return {"topologySpreadConstraints": [rule]}
 
@@ -479,8 +479,8 @@ def spread(key: str, **more: Any) -> dict[str, Any]:
 RULED = [
     {}, OF_APP, anti(term("host", APP)), anti(term("zone", APP)) | OF_APP, anti(term("zone", {}, namespaceSelector={"matchLabels": {"team": "b"}})),
     near(term("zone", APP)), near(term("host", APP), term("zone", {"matchLabels": {"app": "y"}})), near(term("zone", APP)) | OF_APP,
-    spread("zone") | OF_APP, spread("zone", minDomains=3, nodeTaintsPolicy="Honor"), spread("host", maxSkew=2) | OF_APP,
-    spread("zone") | {"nodeSelector": {"zone": "x"}} | OF_APP,
+    spread_over("zone") | OF_APP, spread_over("zone", minDomains=3, nodeTaintsPolicy="Honor"), spread_over("host", maxSkew=2) | OF_APP,
+    spread_over("zone") | {"nodeSelector": {"zone": "x"}} | OF_APP,
 ]  # fmt: skip
 
 
