@@ -205,7 +205,7 @@ def _command(name: str) -> click.Command:
                 ["--nodes"], type=click.IntRange(min=1), multiple=True, help="Number of nodes; may be repeated.  [default: 500]",
             ),
             click.Option(
-                ["--shape", "shapes"], type=click.Choice([*SHAPES]), multiple=True,
+                ["--shape", "shapes"], type=click.Choice([*SHAPES, "GPUs"]), multiple=True,
                 help="Workload; may be repeated.  [default: all]",
             ),
             click.Option(

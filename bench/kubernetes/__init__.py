@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.kubernetes.drive import GATES, KUBE, OURS, Cluster, Figures, Process
 from bench.kubernetes.plane import PROGRAMS, Client, control_plane
+from bench.kubernetes.saturation import PROFILES, allocated, make_nodes
 from bench.kubernetes.shapes import SHAPES, read
 from bench.rows import Keep, Outcome, Row, forget
 
@@ -27,8 +28,12 @@ TITLE = "pods of a Kubernetes cluster, compared with kube-scheduler on the same 
 
 CLOCK = "wall clock; CPU time where a row says so"
 
+SATURATION = "GPUs"
+"""Name of the measurement of `bench.kubernetes.saturation` among the workloads."""
+
 _NAME = "kubernetes"
 _NEEDED = ("etcd", "apiserver", "scheduler_perf")
+_GPU_NODES = 20
 _PACKAGES = ("aiohttp", "kubernetes", "yaml")
 _GOAL_RATE, _GOAL_CPU = 1.3, 2.0
 
@@ -58,7 +63,7 @@ def run(
     programs : Path, optional
         The folder with etcd, apiserver, scheduler and scheduler_perf; by default that of ``build.sh``.
     shapes : sequence of str
-        Of `bench.kubernetes.shapes.SHAPES`; by default all.
+        Of `bench.kubernetes.shapes.SHAPES`, or `SATURATION`; by default all.
     turns : int
         Runs of each scheduler up to 1,000 nodes; one beyond.
     """
@@ -90,7 +95,11 @@ def run(
         plane = stack.enter_context(control_plane(scratch, folder, off=("Priority",), options=options))
         cluster = Cluster(stack.enter_context(Client(plane.port, plane.admin)), rnd)
         for size in nodes or ((100,) if quick else (500,)):
-            for name in shapes or (("SchedulingBasic", "PodAntiAffinity") if quick else SHAPES):
+            for name in (
+                [one for one in shapes if one != SATURATION]
+                if shapes
+                else (("SchedulingBasic", "PodAntiAffinity") if quick else SHAPES)
+            ):
                 workload = read(folder / "scheduler_perf", name, size)
                 cluster.set_nodes(workload)
                 runs: dict[str, list[Figures]] = {kind: [] for kind in kinds}
@@ -113,11 +122,31 @@ def run(
                             f"per pod, {found.memory:.0f} MiB"
                         )
                 _report(outcome, name, size, runs)
+        if SATURATION in shapes or not (shapes or quick):
+            steps = 20 if quick else 60
+            make_nodes(cluster.client, _GPU_NODES)
+            for profile, (kind, settings) in PROFILES.items():
+                if kind in kinds:
+
+                    def begin(kind: str = kind, settings: Sequence[str] = settings) -> Process:
+                        return Process(kind, plane, folder, scratch, settings=settings)
+
+                    part, large = allocated(cluster.client, begin, _GPU_NODES, steps, seed)
+                    say(
+                        f"{SATURATION}, {profile}: {100 * part:.1f} % of the GPUs, {100 * large:.1f} % of the 8-GPU pods"
+                    )
+                    setting = f"{SATURATION}, {_GPU_NODES} nodes of 8, {steps} departures: {profile}"
+                    outcome.rows.append(
+                        Row(_NAME, setting, "GPUs allocated, mean", 100 * part, unit="%", better="more")
+                    )
+                    outcome.rows.append(
+                        Row(_NAME, setting, "8-GPU pods with a node", 100 * large, unit="%", better="more")
+                    )
     return outcome
 
 
 def _report(outcome: Outcome, name: str, size: int, turns: dict[str, list[Figures]]) -> None:
-    """Add the rows of a workload, and what is wrong."""
+    """Add the rows of a workload, and its wrong results."""
     for kind, runs in turns.items():
         for found in runs:
             if found.broken:
@@ -162,7 +191,7 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
     import numpy as np
 
     sizes: dict[str, dict[str, dict[str, Row]]] = {}
-    for row in outcome.rows:
+    for row in (row for row in outcome.rows if not row.setting.startswith(f"{SATURATION}, ")):
         name, size = re.split(", ", row.setting)[:2]
         sizes.setdefault(size, {}).setdefault(name, {})[row.metric] = row
     paths = []

@@ -65,7 +65,7 @@ def _add(count: Counter[str], key: str, change: int) -> None:
 
 @dataclass(eq=False, slots=True)
 class Kind:
-    """Pods that no selector tells apart.
+    """Pods that are the same to every selector.
 
     Parameters
     ----------
