@@ -28,7 +28,7 @@ from flowsched.exceptions import InputError
 
 __all__ = ["NAMES", "Outcome", "Row", "load", "run"]
 
-NAMES = ("solver", "sirius", "fgm", "hrm", "sequence", "openb", "decision", "round", "backlog")
+NAMES = ("solver", "sirius", "fgm", "hrm", "sequence", "openb", "decision", "round", "backlog", "kubernetes")
 
 
 def load(name: str) -> ModuleType:
@@ -63,9 +63,13 @@ def run(
     say: Callable[[str], None],
     data: Path | None = None,
     keep: Keep = forget,
+    **options: object,
 ) -> Outcome:
-    """Run an experiment, with the directory of recorded inputs and the keeper of its rows if it has parameters for them."""
+    """Run an experiment, with the directory of recorded inputs and the keeper of its rows if it has parameters for them.
+
+    `options` are those of the experiment's own.
+    """
     asked = inspect.signature(experiment.run).parameters
     more = {name: value for name, value in {"data": data, "keep": keep}.items() if name in asked}
-    outcome: Outcome = experiment.run(quick=quick, seed=seed, say=say, **more)
+    outcome: Outcome = experiment.run(quick=quick, seed=seed, say=say, **more, **options)
     return outcome

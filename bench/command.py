@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -61,6 +61,7 @@ _ABOUT = {
     "decision": "Cost of one event, on 1,000 to 100,000 machines, part by part.",
     "round": "A round of a cluster of 12,500 machines and 150,000 tasks, phase by phase.",
     "backlog": "Starts when more tasks wait than run, compared with FIFO, first fit, EASY, SJF and DRF.",
+    "kubernetes": "Pods of a Kubernetes cluster, compared with kube-scheduler on the same API server.",
 }
 _MORE = {
     "solver": """
@@ -90,6 +91,15 @@ _MORE = {
     """,
     "backlog": """
     With --data DIR it also starts the tasks of the trace in DIR/openb at once.
+    """,
+    "kubernetes": """
+    It needs etcd, kube-apiserver and kube-scheduler as tests/run/kube/build.sh of the source tree builds them; without
+    them it has no rows, and without kube-scheduler rows of flowsched alone.
+
+    \b
+    Examples:
+      python -m bench kubernetes --nodes 500 --nodes 2000
+      python -m bench kubernetes --shape Preemption --programs DIR
     """,
 }
 
@@ -147,6 +157,7 @@ def _command(name: str) -> click.Command:
         data: Path | None = None,
         files: tuple[Path, ...] = (),
         repeats: int = 3,
+        **options: object,
     ) -> None:
         drawn = _drawn() if seed is None else seed
 
@@ -154,9 +165,10 @@ def _command(name: str) -> click.Command:
             if files:
                 outcome: Outcome = experiment.run_files(files, repeats=1 if quick else repeats, say=say, keep=keep)
                 return outcome
-            return bench.run(experiment, quick=quick, seed=drawn, say=say, data=data, keep=keep)
+            return bench.run(experiment, quick=quick, seed=drawn, say=say, data=data, keep=keep, **options)
 
         facts = {"quick": quick, "seed": drawn} | ({"files": [str(path) for path in files]} if files else {})
+        facts |= {"options": _given(options)} if options else {}
         _run(name, measure, facts, _Outputs(json_file, benchmark_file, plots, quiet))
 
     command = click.command(name, cls=endings.Command, help=f"{_ABOUT[name]}\n{_MORE.get(name, '')}\n{_ENDS}")(run)
@@ -185,7 +197,34 @@ def _command(name: str) -> click.Command:
                 help="Turns of each solver on a FILE; the least time counts.",
             ),
         ]  # fmt: skip
+    if name == "kubernetes":
+        from bench.kubernetes.shapes import SHAPES
+
+        command.params += [
+            click.Option(
+                ["--nodes"], type=click.IntRange(min=1), multiple=True, help="Number of nodes; may be repeated.  [default: 500]",
+            ),
+            click.Option(
+                ["--shape", "shapes"], type=click.Choice([*SHAPES, "GPUs"]), multiple=True,
+                help="Workload; may be repeated.  [default: all]",
+            ),
+            click.Option(
+                ["--turns"], type=click.IntRange(min=1), default=3, show_default=True,
+                help="Runs of each scheduler up to 1,000 nodes; one beyond.",
+            ),
+            click.Option(["--programs"], type=folder, metavar="DIR", help="Folder with etcd, apiserver and scheduler."),
+        ]  # fmt: skip
     return command
+
+
+def _given(options: Mapping[str, object]) -> list[str]:
+    """Return the options of an experiment's own that were given, as on a command line."""
+    found = []
+    for name, value in options.items():
+        flag = "--shape" if name == "shapes" else f"--{name}"
+        each = value if isinstance(value, tuple) else () if value is None else (value,)
+        found += [f"{flag} {'DIR' if isinstance(one, Path) else one}" for one in each]
+    return found
 
 
 def _drawn() -> int:

@@ -34,12 +34,13 @@ def measure(name: str, options: list[str]) -> None:
         found = json.loads(rows.read_text(encoding="utf-8"))
     quick = " --quick" if found["quick"] else ""
     data = " --data DIR" if "--data" in options else ""
+    own = "".join(f" {option}" for option in found.get("options", ()))
     of = found["environment"]
     facts = {
         "date": of["date"].partition("T")[0],
         "on": f"{of['cpu']}, {of['cores']} cores, {of['system'].partition('-')[0]}",
         "load": round(os.getloadavg()[1], 1),
-        "command": f"python -m bench {name}{quick}{data} --seed {found['seed']}",
+        "command": f"python -m bench {name}{quick}{data}{own} --seed {found['seed']}",
         "flowsched": of["flowsched"],
         "python": of["python"].rpartition(" ")[2],
     }

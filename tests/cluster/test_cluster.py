@@ -185,6 +185,18 @@ def test_nothing_starts_next_to_a_task_on_a_device_that_is_gone() -> None:
     assert cluster.fits("t2", ["a"]).tolist() == [2] and cluster.fits("cpu", ["a"]).tolist() == [8]
 
 
+@pytest.mark.parametrize("reported", [{}, {"gpu": 0}, {"gpu": 2}])
+def test_tasks_adopted_before_their_devices_are_reported_have_none_in_common(reported: dict[str, float]) -> None:
+    cluster = Cluster(("gpu",))
+    tasks = [Task("pair", {"gpu": 2}), *(Task(i, {"gpu": 1}) for i in range(5))]
+    cluster.apply(MachineAdded("m", reported), JobSubmitted("j", [*tasks, Task("late", {"gpu": 1})]))
+    cluster.apply(*(TaskStarted(task.id, "m") for task in tasks))
+    cluster.apply(MachineUpdated("m", {"gpu": 8}))
+    places = [cluster.task(task.id).place for task in tasks]
+    assert sorted(device for place in places if place is not None for device in place.devices) == [*range(7)]
+    assert not cluster.inventory.over[0] and cluster.fits("late", ["m"]).tolist() == [1]
+
+
 def test_a_task_that_fails_waits_again_unless_it_gives_up() -> None:
     cluster = small()
     cluster.apply(TaskFailed("t0", time=7.0))

@@ -173,3 +173,112 @@ def test_labels_of_a_node_that_change(server: Server, client: Any) -> None:
             await until(lambda: server.where("p") == "n1")
 
     asyncio.run(main())
+
+
+def spread(key: str) -> list[Any]:
+    select = {"matchLabels": {"app": "x"}}
+    return [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": select}]
+
+
+def test_a_spread_counts_each_pod_once_when_a_node_changes_its_zone(server: Server, client: Any) -> None:
+    for name in ("n1", "n2", "n3"):
+        server.node(name, labels={"zone": "a"})
+    server.ask("PATCH", "/api/v1/nodes/n3", {"spec": {"unschedulable": True}}, MERGE)
+
+    def made(*names: str) -> set[str | None]:
+        for name in names:
+            server.pod(name, labels={"app": "x"}, topologySpreadConstraints=spread("zone"))
+        return set(names)
+
+    async def main() -> None:
+        async with scheduler(client):
+            first = made("p0", "p1")
+            await until(lambda: all(server.where(name) for name in first))
+            server.ask("PATCH", "/api/v1/nodes/n3", {"metadata": {"labels": {"zone": "b"}}}, MERGE)
+            server.ask("PATCH", "/api/v1/nodes/n3", {"spec": {"unschedulable": None}}, MERGE)
+            await asyncio.sleep(0.5)  # pods and nodes have watches of their own
+            second = made("p2", "p3")
+            await until(lambda: all(server.where(name) for name in second))
+            assert {server.where(name) for name in second} == {"n3"}
+
+    asyncio.run(main())
+
+
+def test_a_pod_displaces_others_only_where_its_rules_allow_it(server: Server, client: Any) -> None:
+    """The node of its own kind is closed to it, although all pods there are of a lower priority."""
+    apart = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
+    rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
+    server.node("n1", "2", {"zone": "a"})
+    server.node("n2", "2", {"zone": "b"})
+
+    async def main() -> None:
+        async with scheduler(client):
+            server.pod("kept", labels={"app": "x"}, nodeSelector={"zone": "a"}, priorityClassName="low")
+            server.pod("same", nodeSelector={"zone": "a"}, priorityClassName="low")
+            server.pod("other", "2", nodeSelector={"zone": "b"}, priorityClassName="low")
+            await until(lambda: all(server.where(name) for name in ("kept", "same", "other")))
+            server.pod("high", labels={"app": "x"}, affinity=rule, priorityClassName="high")
+            await until(lambda: server.where("high") == "n2")
+            assert server.where("kept") == server.where("same") == "n1"
+
+    asyncio.run(main())
+
+
+def test_an_initial_container_runs_next_to_the_sidecars_before_it(server: Server, client: Any) -> None:
+    def container(name: str, cpu: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "image": "i", "resources": {"requests": {"cpu": cpu}}, **more}
+
+    server.node("n1", "4")
+
+    async def main() -> None:
+        async with scheduler(client):
+            sidecar = container("s", "250m", restartPolicy="Always")
+            server.pod("a", "3900m", initContainers=[sidecar])
+            server.pod("b", "100m", initContainers=[sidecar, container("i", "3900m")])
+            await until(lambda: {"FailedScheduling"} == server.events("a") == server.events("b"))
+            server.pod("c", "100m", initContainers=[container("i", "3750m"), sidecar])
+            await until(lambda: server.where("c") == "n1")
+            server.pod("d", "1")
+            await until(lambda: "FailedScheduling" in server.events("d"))
+
+    asyncio.run(main())
+
+
+def test_a_pod_that_waits_and_is_made_again_at_once_is_another_one(server: Server, client: Any) -> None:
+    server.node("n1", "2")
+    claim = [{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]
+
+    async def main() -> None:
+        async with scheduler(client) as one:
+            for _ in range(5):
+                server.pod("head", volumes=claim)
+                await until(lambda: "FailedScheduling" in server.events("head"))
+                server.ask("DELETE", "/api/v1/namespaces/default/pods/head?gracePeriodSeconds=0")
+                server.ask("DELETE", "/api/v1/namespaces/default/events")
+            server.pod("head", "2")
+            await until(lambda: server.where("head") == "n1")
+            assert one._driver is not None and len(one._driver.scheduler.cluster.tasks) == 1
+
+    asyncio.run(main())
+
+
+def test_a_node_that_closes_while_its_victim_ends_is_given_up(server: Server, client: Any) -> None:
+    server.node("n1", "1")
+    path = "/api/v1/namespaces/default/pods/low"
+
+    async def main() -> None:
+        async with scheduler(client):
+            server.pod("low", priorityClassName="low")
+            await until(lambda: server.where("low"))
+            server.ask("PATCH", path, {"metadata": {"finalizers": ["example.com/hold"]}}, MERGE)
+            server.pod("high", priorityClassName="high")
+            await until(lambda: "deletionTimestamp" in server.get("low")["metadata"])
+            closed = {"spec": {"taints": [{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]}}
+            server.ask("PATCH", "/api/v1/nodes/n1", closed, MERGE)
+            server.node("n2", "1")
+            try:
+                await until(lambda: server.where("high") == "n2")
+            finally:
+                server.ask("PATCH", path, {"metadata": {"finalizers": None}}, MERGE)
+
+    asyncio.run(main())

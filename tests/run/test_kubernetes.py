@@ -20,6 +20,7 @@ from killed_drivers import dying, kill_again_and_again
 from kube import Kube, kube
 
 import flowsched as fs
+from bench.kubernetes.verify import broken
 from flowsched.rounds.values import Migrate
 from flowsched.run import Command, Driver, ExitStatusError
 from flowsched.run.kubernetes import KubernetesError, KubernetesExecutor
@@ -533,6 +534,32 @@ def test_pods_that_keep_apart_take_turns(cluster: tuple[Kube, Any]) -> None:
         await until(lambda: where(state, left) == "n2")
 
     drive(client, act)
+
+
+def test_a_wave_of_pods_with_rules_keeps_to_them(cluster: tuple[Kube, Any]) -> None:
+    """The policy has no reason to keep pods apart, so many of the places that it decides break a rule."""
+    state, client = cluster
+    like = {"matchLabels": {"app": "x"}}
+    apart = {"affinity": {"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "labelSelector": like}]}}}
+    even = {"topologySpreadConstraints": [
+        {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "y"}}}
+    ]}  # fmt: skip
+
+    for i in range(3, 7):
+        state.node(f"n{i}")
+
+    async def act(one: Driver) -> None:
+        specs = [("x", apart)] * 8 + [("y", even)] * 12 + [("x", {})] * 2
+        paths = [make(state, f"p{i}", "100m", labels={"app": app}, **spec) for i, (app, spec) in enumerate(specs)]
+        feed(one)
+        await until(lambda: all(where(state, path) for path in paths[8:20]))
+        await until(lambda: all(where(state, path) or why(state, path)[0] for path in paths))
+        with state.lock:
+            nodes, pods = list(state.nodes.values()), list(state.pods.values())
+        assert not broken(nodes, pods)
+        assert sum(bool(where(state, path)) for path in paths[:8]) + bool(where(state, paths[20])) in (5, 6)
+
+    drive(client, act, fs.Policy.named("pack"))
 
 
 @pytest.mark.parametrize("budget", [0, 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -468,3 +469,75 @@ def test_one_bad_object_is_an_error_of_its_own() -> None:
     bad["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "four"
     with pytest.raises(ValueError, match="a quantity expected, got 'four'"):
         ask_of("p", bad)
+
+
+def spread_over(key: str, **more: Any) -> dict[str, Any]:
+    rule = {"topologyKey": key, "maxSkew": 1, "labelSelector": APP, **more}
+    return {"topologySpreadConstraints": [rule]}
+
+
+RULED = [
+    {}, OF_APP, anti(term("host", APP)), anti(term("zone", APP)) | OF_APP, anti(term("zone", {}, namespaceSelector={"matchLabels": {"team": "b"}})),
+    near(term("zone", APP)), near(term("host", APP), term("zone", {"matchLabels": {"app": "y"}})), near(term("zone", APP)) | OF_APP,
+    spread_over("zone") | OF_APP, spread_over("zone", minDomains=3, nodeTaintsPolicy="Honor"), spread_over("host", maxSkew=2) | OF_APP,
+    spread_over("zone") | {"nodeSelector": {"zone": "x"}} | OF_APP,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_that_are_kept_are_those_of_counting_again(seed: int) -> None:
+    """Nodes and pods come, change and go: rules, and the check of a node, are those of a new `Present`."""
+    rnd = Random(seed)
+    nodes, pods, spaces = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    kept = present([], [], namespaces={})
+
+    def step() -> None:
+        kind = rnd.random()
+        if kind < 0.3:
+            name = rnd.choice("abcde")
+            labels = {"host": name} | rnd.choice([{}, {"zone": "x"}, {"zone": "y"}, {"zone": "z"}])
+            nodes[name] = None if kind < 0.05 else node(name, labels)
+            kept.set_node(name, nodes[name])
+        elif kind < 0.4:
+            name = rnd.choice(["s", "other"])
+            spaces[name] = {"metadata": {"name": name, "labels": {"team": rnd.choice("ab")}}}
+            kept.set_object("namespaces", name, spaces[name])
+        else:
+            path = f"/{rnd.randrange(12)}"
+            spec = rnd.choice(RULED) | {"space": rnd.choice(["s", "other"]), "node": rnd.choice("abcde")}
+            one = pod(path[1:], spec.pop("labels", {"app": rnd.choice("xy")}), **spec)
+            if rnd.random() < 0.1:
+                one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            pods[path] = None if rnd.random() < 0.3 else one
+            kept.set_pod(path, None if pods[path] is None else facts(path, one))
+
+    for _ in range(150):
+        step()
+        there = {name: one for name, one in nodes.items() if one is not None}
+        made = Present()
+        for name, one in there.items():
+            made.set_node(name, one)
+        for path, one in pods.items():
+            if one is not None:
+                made.set_pod(path, facts(path, one))
+        made.objects["namespaces"] = dict(spaces)
+        spec = dict(rnd.choice(RULED))
+        new = pod("new", spec.pop("labels", {}), **spec)
+        allowed = names(kept, new)
+        assert allowed == names(made, new)
+        ask = ask_of("/new", new)
+        good = {name for name in there if ask.suits(kept.nodes[name].labels) and kept.admits(ask, name)}
+        assert good == (
+            set() if isinstance(allowed, str) else {name for name in allowed if ask.suits(kept.nodes[name].labels)}
+        )
+
+
+def test_a_trial_leaves_no_trace() -> None:
+    there = present(NODES, [pod("one", {"app": "x"}, node="a")])
+    ask, version = ask_of("/new", pod("new", {"app": "x"}, **anti(term("zone", APP)))), there.version
+    assert [there.admits(ask, name) for name in "abcd"] == [False, False, True, True]
+    with there.trial() as place:
+        place("/new", ask.facts, "c")
+        other = ask_of("/more", pod("more", {"app": "x"}))
+        assert [there.admits(other, name) for name in "abcd"] == [True, True, False, True]
+    assert there.version == version and ask.facts.node is None and there.admits(other, "c")

@@ -160,6 +160,7 @@ class TaskStarted(Event):
 
     The event is accepted even if the machine is full, drained, or closed to the task by labels, affinity or constraints;
     see `MachineUpdated` for a machine over capacity.  Without `devices` the task gets the devices with most free room.
+    Whole devices for which there is no room are counted beyond those that the machine has reported.
     """
 
     task: Hashable

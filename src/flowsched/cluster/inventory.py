@@ -20,7 +20,7 @@ from flowsched.cluster.change_log import ChangeLog
 from flowsched.cluster.columns import IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
 from flowsched.cluster.limits import Blockers, CustomLimit, Reach, Reserved
-from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
+from flowsched.cluster.model import MICRO, MOST_DEVICES, UNLIMITED, Machine, Resources
 from flowsched.cluster.records import over_capacity, spare_room, take
 from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
@@ -362,10 +362,20 @@ class Inventory(ChangeLog, typed=_room.InventoryColumns):
         return pick_devices(self.rooms(row).tolist(), asks.share, asks.devices) if asks.share else ()
 
     def devices_beyond(self, row: int, class_id: int) -> tuple[int, ...]:
-        """Return the devices with most free room, for a task of the class that runs there without room."""
+        """Return the devices for a task of the class that runs there without room.
+
+        Those with most free room are first.  A task of whole devices gets positions beyond the machine's own before it
+        shares one: the machine may have more devices than it has reported until now.
+        """
         asks, rooms = self._asks[class_id], self.rooms(row).tolist()
-        rooms += [-MICRO] * (asks.devices - len(rooms))
-        return tuple(sorted(sorted(range(len(rooms)), key=lambda i: -rooms[i])[: asks.devices]))
+        own = self.resources.num_devices(self.capacity[row])
+        rooms += [0] * min(asks.devices, MOST_DEVICES - len(rooms))
+
+        def order(i: int) -> tuple[bool, bool, int]:
+            unknown = i >= own and rooms[i] == 0
+            return rooms[i] < asks.share, asks.share == MICRO and not unknown, -rooms[i]
+
+        return tuple(sorted(sorted(range(len(rooms)), key=order)[: asks.devices]))
 
     def used(self, row: int) -> list[int]:
         """Return the amount of each resource that the tasks of a machine take."""

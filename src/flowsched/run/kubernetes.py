@@ -229,7 +229,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         """
         self._reports = Reports(self._api, self.later) if advise is None else Advice(advise)
         refresh = self._settle_all
-        self._feed = Feed(driver, self._resources, self._reports, refresh, self._hold, names)
+        self._feed = Feed(driver, self._resources, self._reports, refresh, self._hold, names, self._by_path)
         self._ours = {path for path, pod in self._seen["pods"].items() if self._feed.adoptable(path, pod)}
         for path in self._ours:
             self._count(path)

@@ -1,9 +1,13 @@
 """The pods that wait for flowsched, as tasks of a driver, and the reports on them to Kubernetes.
 
 A pod without rules on other pods (see `flowsched.run.podrules`) is submitted at once.  The rules of others are computed for
-the pods that are there, and hold until a pod that concerns them is placed.  So of the pods that concern each other at most
-one at a time is among the driver's tasks without a place.  If a round does not place it, it is withdrawn and the next one
-gets its turn: the one of highest priority, and of equals the oldest.  Each has one turn after a change.
+the pods that are there, and hold until a pod that concerns them is placed.  So pods with rules are submitted in waves, of
+which a round decides: `Feed.permitted` takes its places one after the other, and refuses those that break a rule by then.
+Pods that a round does not place are withdrawn, and the next ones get their turn: those of highest priority, and of equals
+the oldest.  Each has one turn after a change.  A wave is as large as rounds find places that agree.
+
+Some rules can only be computed, not checked for one node (`flowsched.run.podrules.Present.together`).  Of the pods that
+concern such a pod, at most one at a time is among the driver's tasks without a place.
 """
 
 from __future__ import annotations
@@ -54,7 +58,10 @@ _SLICE = 0.02
 """Seconds for which rules are computed at a time."""
 
 _SOON = 0.1
-"""Seconds until a pod is tried again whose name is taken."""
+"""Seconds until a pod is tried again whose name is taken, or whose node has closed."""
+
+_WAVE, _LARGEST_WAVE = 64, 4096
+"""Number of pods with rules that are submitted together: at first, and at most."""
 
 _AGAIN = 1.0
 """Seconds until a pod is tried again after a refusal."""
@@ -145,6 +152,8 @@ class Feed:
         Called with the path of a pod that is taken over, the pod, and a function that does it.  It returns the future.
     names : collection of str
         Names of the scheduler in pods.
+    begun : collection of str
+        Paths of the pods that are being bound, or are bound, kept up to date.
     """
 
     def __init__(
@@ -155,9 +164,10 @@ class Feed:
         refresh: Callable[[], None],
         hold: Callable[[str, Object, Callable[[], Adopted]], asyncio.Future[Any]],
         names: Collection[str],
+        begun: Collection[str] = (),
     ) -> None:
         self._driver, self._resources, self._reports, self._refresh = driver, tuple(resources), reports, refresh
-        self._hold, self._names = hold, frozenset(names)
+        self._hold, self._names, self._begun = hold, frozenset(names), begun
         self._counted = frozenset(resources)
         self._loop = asyncio.get_running_loop()
         self._known: dict[str, _Waiting] = {}
@@ -166,6 +176,9 @@ class Feed:
         self._joined: list[tuple[Any, ...]] = []
         self._open: dict[str, _Waiting] = {}  # submitted, without a place
         self._ruled: dict[str, _Waiting] = {}  # those of them with rules
+        self._alone: dict[str, _Waiting] = {}  # those of these that are not submitted in waves
+        self._wave = _WAVE
+        self._alike: tuple[int, dict[tuple[Any, ...], Rules]] = -1, {}  # rules of pods for a version
         self._blockers: set[str] = set()
         self._gangs: dict[str, _Gang] = {}
         self._due: asyncio.Handle | None = None
@@ -184,8 +197,20 @@ class Feed:
 
     def see_node(self, name: str, node: Object | None) -> None:
         """Take note of a node, None for one that is gone."""
-        self.present.set_node(name, node)
+        if self.present.set_node(name, node):
+            self._give_up(name)
         self._soon()
+
+    def _give_up(self, name: str) -> None:
+        """Look for another place for the pods that wait for room on a node which is closed to them by now."""
+        for path in self.present.on(name):
+            known = self._known.get(path)
+            if known is None or known.ask is None or path in self._begun or self.present.takes(known.ask, name):
+                continue
+            self.present.set_pod(path, None)
+            known.ask.facts.node, known.version = None, -1
+            known.rest = self._loop.time() + _SOON  # the driver hears of the node first
+            self._withdraw(known)
 
     def changed(self) -> None:
         """Take note that the driver's machines have changed."""
@@ -199,12 +224,8 @@ class Feed:
 
     def see_object(self, kind: str, name: str, one: Object | None) -> None:
         """Take note of an object of another kind."""
-        known = self.present.objects.setdefault(kind, {})
-        if one is None:
-            known.pop(name, None)
-        else:
-            known[name] = one
-        self.changed()
+        self.present.set_object(kind, name, one)
+        self._soon()
 
     def see(self, path: str, pod: Object | None) -> None:
         """Take note of a pod, None for one that is deleted."""
@@ -232,7 +253,7 @@ class Feed:
                     labels = pod["metadata"].get("labels") or {}
                     if labels != known.ask.facts.labels:  # binding adds the node's topology
                         known.ask.facts.labels = labels
-                        self.present.version += 1
+                        self.present.set_pod(path, known.ask.facts)
                         self._soon()
                     return
             there = pod is not None and "nodeName" in pod["spec"] and not is_over(pod)
@@ -338,8 +359,7 @@ class Feed:
         if known.future is not None:
             known.future, known.node = None, None
             self._driver.cancel(known.path)
-            self._open.pop(known.path, None)
-            self._ruled.pop(known.path, None)
+            self._settled(known)
             self._join(known)
 
     # -- turns --------------------------------------------------------------------------------------------------
@@ -409,14 +429,32 @@ class Feed:
 
     def _rules(self, ask: Ask, until: Collection[str]) -> Rules:
         """Return the rules of a pod now, which excludes some nodes for a while."""
-        rules = Rules() if self.present.plain(ask, self._counted) else self.present.rules(ask, self._counted)
+        if self.present.plain(ask, self._counted):
+            rules = Rules()
+        elif until or not self._together(ask):
+            rules = self.present.rules(ask, self._counted)
+        else:  # those of all pods that are alike
+            if self._alike[0] != self.present.version:
+                self._alike = self.present.version, {}
+            key = self.present.shape(ask)
+            if key not in self._alike[1]:
+                self._alike[1][key] = self.present.rules(ask, self._counted)
+            return self._alike[1][key]
         rules.add("disruption budgets", NAME, "NotIn", until)
         return rules
+
+    def _together(self, ask: Ask) -> bool:
+        """Return True for a pod that may be submitted with others that concern it."""
+        return not ask.group and self.present.together(ask, self._counted)
 
     def _blocked(self, ask: Ask) -> bool:
         """Return True if a pod concerns one that is submitted and has no place yet; that one's turn ends with its next round."""
         keys = self.present.keys(ask, self._counted)
         others = self._open if keys or any(terms_of(ask)) else self._ruled
+        if self._together(ask):
+            others = self._alone
+            if len(self._ruled) >= self._wave and not self.present.plain(ask, self._counted):
+                return True
         blockers = [
             path
             for path, other in others.items()
@@ -523,14 +561,20 @@ class Feed:
             self._open[known.path] = known
             if _has_rules(ask, rules):
                 self._ruled[known.path] = known
+                if not self._together(ask):
+                    self._alone[known.path] = known
+
+    def _settled(self, known: _Waiting) -> None:
+        """Take note that a pod is submitted no more, or has a place."""
+        for pods in (self._open, self._ruled, self._alone):
+            pods.pop(known.path, None)
 
     def _done(self, known: _Waiting, future: asyncio.Future[Any]) -> None:
         """Take note of the end of a pod's task."""
         if known.future is not future:
             return
         known.future = known.node = None
-        self._open.pop(known.path, None)
-        self._ruled.pop(known.path, None)
+        self._settled(known)
         if self._driver.closing:
             return
         if (
@@ -589,16 +633,45 @@ class Feed:
             if known is not None:
                 nodes = [self._node_of(victim) for victim in victims if causes[victim] == by]
                 known.until.update((str(node), self._loop.time() + _AGAIN) for node in nodes)
+        places = list[tuple[_Waiting, Ask, str]]()
         for path, node in round.placements.items():
             known = self._open.get(str(path))
             if known is None and path in self._known:  # it was bound, and its node was lost
                 bad.add(path)
                 self._loop.call_soon(self._driver.cancel, path)
-            if known is None or known.ask is None or known.version == self.present.version:
-                continue
-            if not self._still(known, known.ask, str(node)):
-                bad.add(path)
+            if known is not None and known.ask is not None and path not in bad:
+                places.append((known, known.ask, str(node)))
+        for known in self._clashing(places):
+            bad.add(known.path)
+            bad.update(path for path, number in round.gangs.items() if number == round.gangs.get(known.path, -1))
         return None if not bad else [path for path in round.placements if path not in bad]
+
+    def _clashing(self, places: Sequence[tuple[_Waiting, Ask, str]]) -> list[_Waiting]:
+        """Return the pods whose rules exclude their nodes, given the places of the others.
+
+        The places are taken one after the other, in an order in which each keeps to the rules at that time.
+        """
+        version = self.present.version
+        left, refused = [], []
+        for known, ask, node in places:
+            if known.version == version or self._still(known, ask, node):
+                left.append((known, ask, node))
+            else:
+                refused.append(known)
+        if not self._ruled:
+            return refused
+        with self.present.trial() as place:
+            while left:
+                later = []
+                for known, ask, node in left:
+                    if self.present.plain(ask, self._counted) or self.present.admits(ask, node):
+                        place(known.path, ask.facts, node)
+                    else:
+                        later.append((known, ask, node))
+                if len(later) == len(left):
+                    return refused + [known for known, _, _ in later]
+                left = later
+        return refused
 
     def _torn(self, victims: Sequence[str]) -> str | None:
         """Return a victim that is not bound yet, or a group that is displaced as a whole and has other pods."""
@@ -638,13 +711,13 @@ class Feed:
 
     def decided(self, round: Round) -> None:
         """Take note of a round that was carried out."""
-        cluster = self._driver.scheduler.cluster
+        cluster, won = self._driver.scheduler.cluster, 0
         for path in round.placements:
             known = self._open.get(str(path))
             node = None if known is None or str(path) not in cluster.tasks else cluster.placement(path)
             if known is not None and known.ask is not None and node is not None:
-                del self._open[known.path]
-                self._ruled.pop(known.path, None)
+                won += known.path in self._ruled
+                self._settled(known)
                 known.node = str(node)
                 known.ask.facts.node = known.node
                 self.present.set_pod(known.path, known.ask.facts)
@@ -652,6 +725,11 @@ class Feed:
             by = self._known.get(by_path)
             if by is not None and by.node is not None:
                 self._displace(victim, by)
+        lost = sum(path in self._ruled for path in round.placements)  # their places did not agree
+        if lost > won:
+            self._wave = max(self._wave // 2, 1)
+        elif won and not lost:
+            self._wave = min(self._wave * 2, _LARGEST_WAVE)
         texts: dict[Any, str] = {}
         for path, known in self._open.items():
             reason = round.waiting.get(path)

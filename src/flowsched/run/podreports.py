@@ -28,6 +28,7 @@ class Reports:
         self._api, self._later = api, later
         self._waiting: dict[tuple[str, str], list[tuple[str, str, Any]]] = {}
         self._sent: set[tuple[str, str]] = set()
+        self._settling: dict[str, list[asyncio.Future[None]]] = {}
         self._writers = 0
 
     def waits(self, path: str, pod: Object, reason: str, text: str) -> None:
@@ -46,9 +47,14 @@ class Reports:
     async def settled(self, path: str) -> None:
         """Drop the report why a pod waits, unless that is being written, and wait for its reports: it is about to be bound."""
         self._waiting.pop(("PodScheduled", path), None)
-        keys = {("PodScheduled", path), ("nominated", path)}
-        while not keys.isdisjoint(self._sent) or not keys.isdisjoint(self._waiting):
-            await asyncio.sleep(0.005)
+        while self._is_busy(path):
+            written = asyncio.get_running_loop().create_future()
+            self._settling.setdefault(path, []).append(written)
+            await written
+
+    def _is_busy(self, path: str) -> bool:
+        keys = ("PodScheduled", path), ("nominated", path)
+        return any(key in self._waiting or key in self._sent for key in keys)
 
     def nominate(self, path: str, uid: str, node: str) -> None:
         """Report the node on which room is made for a pod."""
@@ -76,6 +82,10 @@ class Reports:
                         await self._send(*request)
                 finally:
                     self._sent.discard(key)
+                    if key[1] in self._settling and not self._is_busy(key[1]):
+                        for written in self._settling.pop(key[1]):
+                            if not written.done():
+                                written.set_result(None)
         finally:
             self._writers -= 1
 

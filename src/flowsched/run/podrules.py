@@ -9,11 +9,14 @@ changes.  Pods that concern each other (`Rules.concerns`) therefore take turns, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from flowsched.cluster.selectors import HARD, keeps_off
 from flowsched.exceptions import FlowschedError
+from flowsched.run.podcensus import Census, Kind
 from flowsched.run.pods import (
     NAME,
     Ask,
@@ -84,7 +87,7 @@ class Rules:
             self.wanted[NAME] = None
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(slots=True)
 class Node:
     """The parts of a node that rules read."""
 
@@ -117,33 +120,88 @@ class Present:
         self.objects: dict[str, dict[str, Object]] = {}
         self._pods: dict[str, Facts] = {}
         self._on: dict[str, dict[str, Facts]] = {}
-        self._anti: dict[str, Facts] = {}
+        self._places: dict[str, str] = {}
+        self._census = Census(self._label_of, self.selects)
+        self._eligible: dict[tuple[Any, ...], tuple[dict[str, int], frozenset[str] | None]] = {}
 
     # -- changes ------------------------------------------------------------------------------------------------
 
-    def set_node(self, name: str, node: Object | None) -> None:
-        """Take note of a node, None for one that is gone."""
-        self.nodes.pop(name, None)
+    def set_node(self, name: str, node: Object | None) -> bool:
+        """Take note of a node, None for one that is gone; return True if its labels or taints have changed."""
+        old, new = self.nodes.pop(name, None), None
         if node is not None:
             has = amounts((node.get("status") or {}).get("allocatable") or {})
-            self.nodes[name] = Node(node_labels(node), has, node_taints(node))
+            new = self.nodes[name] = Node(node_labels(node), has, node_taints(node))
+        if old == new:
+            return False
+        closed = old is None or new is None or (old.labels, old.taints) != (new.labels, new.taints)
+        if closed:
+            self._eligible.clear()
+            if name in self._on:
+                self._census.forget_labels()
+        self.version += 1
+        return closed
+
+    def set_object(self, kind: str, name: str, one: Object | None) -> None:
+        """Take note of an object of another kind, None for one that is gone."""
+        known = self.objects.setdefault(kind, {})
+        if one is None:
+            known.pop(name, None)
+        else:
+            known[name] = one
+        if kind == "namespaces":
+            self._census.forget_selections()
         self.version += 1
 
     def set_pod(self, path: str, pod: Facts | None) -> None:
         """Take note of a pod on a node, None for one that is gone."""
         old = self._pods.pop(path, None)
         if old is not None:
-            on = self._on[str(old.node)]
+            node = self._places.pop(path)
+            on = self._on[node]
             del on[path]
             if not on:
-                del self._on[str(old.node)]
-            self._anti.pop(path, None)
+                del self._on[node]
+            self._census.remove(path)
         if pod is not None and pod.node is not None:
             self._pods[path] = self._on.setdefault(pod.node, {})[path] = pod
-            if pod.anti:
-                self._anti[path] = pod
+            self._places[path] = pod.node
+            self._census.place(pod)
         if old is not None or pod is not None:
             self.version += 1
+
+    @contextmanager
+    def trial(self) -> Iterator[Callable[[str, Facts, str], None]]:
+        """Return a function that places a pod without one on a node; all these places are undone at the end."""
+        version, placed = self.version, list[Facts]()
+
+        def place(path: str, pod: Facts, node: str) -> None:
+            pod.node = node
+            self.set_pod(path, pod)
+            placed.append(pod)
+
+        try:
+            yield place
+        finally:
+            for pod in placed:
+                self.set_pod(pod.path, None)
+                pod.node = None
+            self.version = version
+
+    def _label_of(self, node: str, key: str) -> str | None:
+        there = self.nodes.get(node)
+        return None if there is None else there.labels.get(key)
+
+    def on(self, name: str) -> list[str]:
+        """Return the paths of the pods on a node."""
+        return [*self._on.get(name, ())]
+
+    def takes(self, ask: Ask, name: str) -> bool:
+        """Return True if a node is there, and its labels and taints admit a pod."""
+        node = self.nodes.get(name)
+        if node is None or not ask.suits(node.labels):
+            return False
+        return not any(taint[2] in HARD and keeps_off(taint, ask.tolerations) for taint in node.taints)
 
     def room(self, key: str) -> dict[str, float]:
         """Return the CPUs that are free, by value of a label."""
@@ -161,7 +219,7 @@ class Present:
 
     # -- rules --------------------------------------------------------------------------------------------------
 
-    def selects(self, term: PodTerm, pod: Facts) -> bool:
+    def selects(self, term: PodTerm, pod: Facts | Kind) -> bool:
         """Return True if a term selects a pod."""
         if not selects(term.select, pod.labels):
             return False
@@ -189,7 +247,7 @@ class Present:
         """Return True if a pod has no rules, whatever pods there are; it may still concern others."""
         pod = ask.facts
         return not (
-            self._anti
+            self._census.holders
             or ask.affinity
             or pod.anti
             or ask.spread
@@ -226,15 +284,10 @@ class Present:
         if pod.ports:
             rules.add("the host ports of spec.containers", NAME, "NotIn", self._with_ports(pod))
         for term in pod.anti:
-            values = [value for other in self._pods.values() for value in self._domain(term, other)]
-            rules.add(term.field, term.key, "NotIn", values)
-        for other in self._anti.values():
-            for term in other.anti:
-                if self.selects(term, pod):
-                    value = self._value(other, term.key)
-                    rules.add(
-                        f"the anti-affinity of pod {other.path}", term.key, "NotIn", () if value is None else (value,)
-                    )
+            rules.add(term.field, term.key, "NotIn", self._census.values(term))
+        for term in self._census.holders:
+            if self.selects(term, pod):
+                rules.add("the anti-affinity of other pods", term.key, "NotIn", self._census.held(term))
         if ask.affinity:
             self._affinity(ask, rules)
         for spread in ask.spread:
@@ -242,15 +295,6 @@ class Present:
         for where, name in pod.claims:
             self._claim(pod, where, name, rules)
         return rules
-
-    def _value(self, pod: Facts, key: str) -> str | None:
-        node = self.nodes.get(str(pod.node))
-        return None if node is None else node.labels.get(key)
-
-    def _domain(self, term: PodTerm, pod: Facts) -> Iterator[str]:
-        value = self._value(pod, term.key)
-        if value is not None and self.selects(term, pod):
-            yield value
 
     def _resources(self, ask: Ask, counted: Collection[str], rules: Rules) -> None:
         """Allow the nodes with room: for resources that the scheduler does not count, or for a pod that displaces no other."""
@@ -281,30 +325,104 @@ class Present:
 
     def _affinity(self, ask: Ask, rules: Rules) -> None:
         """Allow the domains in which a pod is that all terms select; the first of a group that selects itself is free."""
-        chosen = [pod for pod in self._pods.values() if all(self.selects(term, pod) for term in ask.affinity)]
-        domains = [
-            (term, {v for pod in chosen if (v := self._value(pod, term.key)) is not None}) for term in ask.affinity
-        ]
-        first = not any(values for _, values in domains) and all(self.selects(term, ask.facts) for term in ask.affinity)
-        for term, values in domains:
-            if first:
+        for term, values in self._near(ask):
+            if values is None:
                 rules.add(term.field, term.key, "Exists")
             else:
                 rules.add(term.field, term.key, "In", values)
 
+    def _near(self, ask: Ask) -> list[tuple[PodTerm, set[str] | None]]:
+        """Return the domains that each term of affinity allows, None for all."""
+        first, *others = ask.affinity
+        kinds = self._census.kinds(first)
+        if others:
+            kinds = [kind for kind in kinds if all(self.selects(term, kind) for term in others)]
+        found = [
+            (term, set[str]().union(*(self._census.by(term.key, kind) for kind in kinds))) for term in ask.affinity
+        ]
+        if not any(values for _, values in found) and all(self.selects(term, ask.facts) for term in ask.affinity):
+            return [(term, None) for term in ask.affinity]
+        return [*found]
+
     def _spread(self, ask: Ask, spread: Spread, rules: Rules) -> None:
         """Allow the domains that have at most `skew` more of the pods than the emptiest one, the new one included."""
-        term, keys, count = spread.term, {each.term.key for each in ask.spread}, Counter[str]()
-        for name, node in self.nodes.items():
-            if not keys <= node.labels.keys() or (spread.affinity and not ask.suits(node.labels)):
+        count, most = self._counted(ask, spread)
+        rules.add(
+            spread.term.field, spread.term.key, "In", [value for value, number in count.items() if number <= most]
+        )
+
+    def _counted(self, ask: Ask, spread: Spread) -> tuple[dict[str, int], int]:
+        """Return the numbers of selected pods by domain, and the largest number of a domain that takes one more."""
+        term = spread.term
+        keys = tuple(sorted({each.term.key for each in ask.spread}))
+        about = repr(ask.constraints) if spread.affinity else "", repr(ask.tolerations) if spread.taints else ""
+        kept = keys, term.key, *about
+        if kept not in self._eligible:
+            if len(self._eligible) > _KEPT:
+                self._eligible.clear()
+            able = [name for name, node in self.nodes.items() if self._is_eligible(ask, spread, keys, node)]
+            every = sum(term.key in node.labels for node in self.nodes.values()) == len(able)
+            values = dict.fromkeys((self.nodes[name].labels[term.key] for name in able), 0)
+            self._eligible[kept] = values, None if every else frozenset(able)
+        values, only = self._eligible[kept]
+        count = dict(values)
+        for kind in self._census.kinds(term):
+            if kind.ending:
                 continue
-            if spread.taints and any(taint[2] in HARD and keeps_off(taint, ask.tolerations) for taint in node.taints):
-                continue
-            there = self._on.get(name, {}).values()
-            count[node.labels[term.key]] += sum(not pod.ending and self.selects(term, pod) for pod in there)
+            if only is None:
+                for value, number in self._census.by(term.key, kind).items():
+                    count[value] += number
+            else:
+                for name, number in kind.pods.nodes.items():
+                    if name in only:
+                        count[self.nodes[name].labels[term.key]] += number
         least = min(count.values(), default=0) if len(count) >= spread.domains else 0
-        most = spread.skew + least - self.selects(term, ask.facts)
-        rules.add(term.field, term.key, "In", [value for value, number in count.items() if number <= most])
+        return count, spread.skew + least - self.selects(term, ask.facts)
+
+    def _is_eligible(self, ask: Ask, spread: Spread, keys: tuple[str, ...], node: Node) -> bool:
+        if any(key not in node.labels for key in keys) or (spread.affinity and not ask.suits(node.labels)):
+            return False
+        return not spread.taints or not any(
+            taint[2] in HARD and keeps_off(taint, ask.tolerations) for taint in node.taints
+        )
+
+    def shape(self, ask: Ask) -> tuple[Any, ...]:
+        """Return a key that pods have in common whose rules on other pods are the same."""
+        pod = ask.facts
+        about = repr((ask.constraints, ask.tolerations)) if ask.spread else ""
+        return pod.space, tuple(sorted(pod.labels.items())), pod.anti, ask.affinity, tuple(ask.spread), pod.ports, about
+
+    def together(self, ask: Ask, counted: Collection[str]) -> bool:
+        """Return True if `admits` knows all rules of a pod on others, so that several such pods may be placed at once."""
+        return not (ask.never or ask.facts.claims or any(name not in counted for name in ask.facts.requests))
+
+    def admits(self, ask: Ask, name: str) -> bool:
+        """Return True if a node meets the rules of a pod on other pods now, see `together`."""
+        node, pod = self.nodes.get(name), ask.facts
+        if node is None:
+            return False
+        if pod.ports:
+            there = self._on.get(name, {}).values()
+            if any(_clash(mine, other) for one in there for other in one.ports for mine in pod.ports):
+                return False
+        for term in pod.anti:
+            value = node.labels.get(term.key)
+            if value is not None and self._census.number(term, value):
+                return False
+        for term in self._census.holders:
+            value = node.labels.get(term.key)
+            if value is not None and value in self._census.held(term) and self.selects(term, pod):
+                return False
+        if ask.affinity:
+            for term, values in self._near(ask):
+                value = node.labels.get(term.key)
+                if value is None or (values is not None and value not in values):
+                    return False
+        for spread in ask.spread:
+            count, most = self._counted(ask, spread)
+            if count.get(node.labels.get(spread.term.key, ""), most + 1) > most:
+                return False
+        return True
 
     # -- volumes ------------------------------------------------------------------------------------------------
 
@@ -390,6 +508,9 @@ class Present:
                 return name
         return None
 
+
+_KEPT = 1000
+"""Number of sets of eligible domains that are kept."""
 
 _ONCE = "ReadWriteOncePod"
 
