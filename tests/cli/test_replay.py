@@ -73,23 +73,27 @@ def test_what_cannot_be_read(journal: Path, tmp_path: Path) -> None:
     assert done.exit_code == 3
     assert (
         done.stderr
-        == f"flowsched replay: {journal} at byte 0: the policy has a part of the caller's own, {__name__}.fickle, and none of the policies given has it\n"
+        == f"flowsched replay: {journal} at record 0: the policy has a part of the caller's own, {__name__}.fickle, and none of the policies given has it\n"
     )
-    damaged = bytearray(journal.read_bytes())
-    damaged[-1] ^= 1
-    (tmp_path / "damaged").write_bytes(damaged)
+    data = journal.read_bytes()
+    assert data.count(b'"JobSubmitted"') == 1
+    (tmp_path / "damaged").write_bytes(data.replace(b'"JobSubmitted"', b'"JobSubmittee"'))
     done = run(tmp_path / "damaged", "--policy", f"{__name__}:production")
-    assert done.exit_code == 3 and "the record does not agree with its checksum" in done.stderr
+    assert done.exit_code == 3 and "at record 2: the call does not agree with its checksum" in done.stderr
     for name in ("nonsense", f"{__name__}:nothing", f"{__name__}:COSTS"):
         assert run(journal, "--policy", name).exit_code == 2
     assert run(tmp_path / "nowhere").exit_code == 2
     assert run(journal, "--json", str(tmp_path / "nowhere" / "x")).exit_code == 2
 
 
-def test_a_torn_tail_is_told(journal: Path) -> None:
-    journal.write_bytes(journal.read_bytes()[:-3])
+def test_damage_before_the_last_checkpoint_is_told(journal: Path) -> None:
+    sched = fs.Scheduler(production(), ("cpu",), journal=fs.Journal(journal))
+    sched.compact()
+    sched.journal.close()
+    journal.write_bytes(journal.read_bytes().replace(b'"JobSubmitted","id":"j"', b'"JobSubmitted","id":"k"'))
+    fs.Scheduler(production(), ("cpu",), journal=journal).journal.close()
     done = run(journal, "--policy", f"{__name__}:production")
-    assert done.exit_code == 0 and "are a record that was cut off" in done.stdout
+    assert done.exit_code == 3 and "at record 2: the call does not agree with its checksum" in done.stderr
 
 
 def test_a_simulation_writes_a_journal(tmp_path: Path) -> None:

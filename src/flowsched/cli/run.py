@@ -281,7 +281,7 @@ class _Session:
 
     async def main(self) -> None:
         """Run the jobs to their ends, or until Ctrl-C."""
-        journal = None if self._state is None else Journal(self._state / "journal")
+        journal = None if self._state is None else Journal(self._state / "state.db", durability="power")
         scheduler = Scheduler(self._policy, resources=RESOURCES, journal=journal)
         driver = self._driver = Driver(
             scheduler, self._executor, on_end=self._note, patience=self._patience, elastic=self._elastic
