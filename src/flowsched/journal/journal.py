@@ -157,8 +157,8 @@ class Journal:
 
     def close(self) -> None:
         """Release the journal for another scheduler; this one takes no more calls."""
-        if self._round and not self._behind and not self.closed:
-            self._write(())
+        if self._round and not self.closed and not self.store.failed:
+            self._write(())  # it was made before a call that has left the journal behind
         self.store.close()
 
     # -- calls of a scheduler -----------------------------------------------------------------------------------

@@ -561,6 +561,11 @@ class Store:
         return size
 
     @property
+    def failed(self) -> bool:
+        """True if it takes nothing more."""
+        return bool(self._failed)
+
+    @property
     def n(self) -> int:
         """Number of the last row written."""
         return self._n
