@@ -98,7 +98,10 @@ os._exit(0)
 def test_other_connections_come_and_go(tmp_path: Path) -> None:
     """The log of an open database is there, whatever reads the database here or in other processes meanwhile."""
     path = tmp_path / "journal"
-    sched = small(path)
+    small(path).journal.close()
+    here = sqlite3.connect(path)
+    here.execute("SELECT count(*) FROM calls").fetchone()  # has a lock before the scheduler has
+    sched = fs.Scheduler(resources=("cpu", "gpu"), journal=path)
     look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(c.execute('SELECT count(*) FROM calls').fetchone()[0]); c.close()"
     for i in range(4):
         fs.replay(path)
@@ -109,6 +112,7 @@ def test_other_connections_come_and_go(tmp_path: Path) -> None:
         seen = subprocess.run([sys.executable, "-c", look, path], capture_output=True, text=True, check=True)
         assert int(seen.stdout) == sched.journal.store.n
         assert (tmp_path / "journal-wal").stat().st_size
+    here.close()
     state = world_of(sched)
     sched.journal.close()
     assert world_of(fs.Scheduler(resources=("cpu", "gpu"), journal=path)) == state

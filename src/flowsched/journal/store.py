@@ -531,10 +531,11 @@ class Store:
         )
 
     def _opened(self) -> sqlite3.Connection:
-        try:
-            os.close(private.opener(self._name, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)))
-        except OSError as error:
-            raise JournalError(f"cannot be opened: {_why(error)}", self._name) from error
+        if not self.path.exists():  # else this process may have a lock of SQLite on it, as a reader
+            try:
+                os.close(private.opener(self._name, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)))
+            except OSError as error:
+                raise JournalError(f"cannot be opened: {_why(error)}", self._name) from error
         try:
             connection = _connected(f"file:{quote(self._name)}?mode=rw")
         except _ERRORS as error:
