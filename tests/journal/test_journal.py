@@ -25,6 +25,7 @@ import flowsched as fs
 from flowsched.cluster.events import from_dict, to_dict
 from flowsched.journal._words import delta_words, words
 from flowsched.journal.codec import as_ids, decode, deltas_of, encode, plain
+from flowsched.journal.store import reading
 from flowsched.policy.serialize import describe, rebuild
 from flowsched.rounds.values import Migrate, Place, Preempt
 
@@ -190,6 +191,8 @@ def test_compaction_shortens_recovery_and_keeps_the_history_that_is_wanted(tmp_p
         with closing(sqlite3.connect(sched.journal.path)) as reader:
             times = [time for (time,) in reader.execute("SELECT DISTINCT time FROM rounds")]
         assert times == list(range(k + 1) if k < 6 else [k])
+        with reading(sched.journal.path, whole=True) as records:
+            assert [n for n, _ in records][-1] == sched.journal.store.n
     again = reopened(sched)
     assert again.recovery.snapshot and not again.recovery.rounds
     assert world_of(again) == world_of(sched)

@@ -87,8 +87,9 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
 
 
 def _made_again(file: Path, policies: list[Policy]) -> Recovery:
-    with reading(file, whole=True) as records:
+    with reading(file) as records:
         of = read_header(records, str(file)).of
+    with reading(file, whole=True) as records:
         for _ in records:  # the history before the last checkpoint, too, agrees with its checksums
             pass
     if of == "Scheduler":

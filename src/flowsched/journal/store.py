@@ -125,10 +125,12 @@ class Records:
                     isinstance(value, type)
                     for value, type in zip((kind, time, body, extra, request, image), _TYPES, strict=True)
                 )
-                begins = not self.n and (kind == "state" or n == 1)  # history before a checkpoint may have been dropped
-                if not right or not (begins or (self.n and n == self.n + 1)):
+                begins = not self.n and (kind == "state" or n == 1)
+                dropped = not self.n and not begins and self._whole  # history before it, and with that its checksum
+                if not right or not (begins or dropped or (self.n and n == self.n + 1)):
                     self._damaged("the call after it is missing or is no call")
-                if _linked(n, row, self.chain) != chain:
+                follows = kind != "state" or not self.n or body.endswith(f",{self.chain}]")
+                if not dropped and (not follows or _linked(n, row, self.chain) != chain):
                     self._damaged("the call does not agree with its checksum", n)
                 self.n, self.chain = n, chain
                 yield n, row
