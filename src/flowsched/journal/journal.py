@@ -199,7 +199,7 @@ class Journal:
                 if happened:
                     known = None if request is None else words([*request, before, len(happened)])
                     began = () if cluster.runs == runs else _began(events[: len(happened)], cluster, runs)
-                    extra = words([*began, *map(tuple, ended)]) if began or ended else None
+                    extra = words([*began, *_ended(ended, events[: len(happened)])]) if began or ended else None
                     self._rows.append(Row("events", f"[{','.join(happened)}]", None, extra, known))
                 self._close()
         if refusal is not None:
@@ -297,7 +297,7 @@ class Journal:
             deltas if done.accepted is round.deltas or done.accepted == round.deltas else delta_words(done.accepted)
         )
         first = done.first_run - (len(done.ended) and sum(isinstance(delta, Preempt) for delta in done.accepted))
-        ended = words([tuple(run) for run in done.ended]) if done.ended else None
+        ended = words([(*run, None) for run in done.ended]) if done.ended else None
         self._close(Row("commit", f"[{number},{chosen},{happened},{first}]", round.now + 0.0, ended))
         return done
 
@@ -321,6 +321,11 @@ class Journal:
         """Continue an old journal after the rows read, with the number of its rounds and its fairness objects."""
         self.store.go_on(records, header.resources)
         self._header, self._count = header, rounds
+        for n, body in self.store.query("SELECT n, body FROM calls WHERE kind = 'round' ORDER BY n DESC LIMIT 1"):
+            values = decode(body, str(self.path), n)
+            if not isinstance(values, list) or not values or type(values[0]) is not int:
+                raise CorruptJournalError("a round without a number", str(self.path), n)
+            self._count = values[0]  # rounds are numbered across checkpoints
         for number, fairness in fairnesses.items():
             self._know(fairness, number)
 
@@ -341,7 +346,7 @@ class Journal:
             raise
         self._made.clear()
         self._fairness.clear()
-        self._count = self._fairnesses = 0
+        self._fairnesses = 0
         if policy.fairness is not None:
             self._know(policy.fairness, 0)  # its accounts are in the state
         self._behind = False
@@ -403,15 +408,39 @@ def _encoded(events: Sequence[Event]) -> tuple[list[str], Exception | None]:
     return records, None
 
 
-def _began(events: Sequence[Event], cluster: Cluster, before: int) -> list[tuple[Hashable, int, Hashable, str]]:
+_Known = tuple[Hashable, int, Hashable, str, float | None]
+"""A run in the effects of events: task, number, machine, kind of the event, and its time."""
+
+
+def _began(events: Sequence[Event], cluster: Cluster, before: int) -> list[_Known]:
     """Return the runs that reports of starts have begun, as far as they still go on."""
     reports = (event for event in events if type(event) is TaskStarted)
     known = ((event, cluster.tasks.get(event.task)) for event in reports)
     return [
-        (event.task, task.run, event.machine, "TaskStarted")
+        (event.task, task.run, event.machine, "TaskStarted", event.time)
         for event, task in known
         if task is not None and task.run > before
     ]
+
+
+def _ended(ended: Sequence[EndedRun], events: Sequence[Event]) -> list[_Known]:
+    """Return the runs that events have ended: those of an event come one after the other, in the order of the events."""
+    found, rest = list[_Known](), iter(events)
+    event = next(rest, None)
+    for run in ended:
+        while event is not None and not _ends(event, run):
+            event = next(rest, None)
+        found.append((*run, None if event is None else event.time))
+    return found
+
+
+def _ends(event: Event, run: EndedRun) -> bool:
+    """Return True if the event may have ended the run."""
+    if type(event).__name__ != run.why:
+        return False
+    task = getattr(event, "task", run.task)
+    machine = getattr(event, "id", run.machine) if run.why.startswith("Machine") else run.machine
+    return bool(task == run.task and machine == run.machine)
 
 
 def _of_adapter(said: Sequence[Any]) -> Row:

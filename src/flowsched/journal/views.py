@@ -15,12 +15,18 @@ runs        ``run``, ``task``, ``job``, ``user``, ``priority``, ``machine``, ``d
 ==========  ========================================================================================================
 
 Ids are strings and numbers; a tuple is a JSON array.  Times are in the unit of the events.
+
+The views are computed from the JSON of `calls`.  What they join is materialized, else SQLite would compute a view again
+for each row of the other one.
 """
 
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Sequence
+
+from flowsched.exceptions import JournalError
 
 _TIME = (
     "(SELECT later.time FROM calls AS later WHERE later.n > calls.n AND later.kind = 'round' ORDER BY later.n LIMIT 1)"
@@ -44,17 +50,24 @@ SELECT calls.n AS call, calls.body ->> '$[0]' AS round, calls.time, w.value ->> 
   w.value ->> '$[2]' AS price, w.value ->> '$[0]' AS tasks
 FROM calls, json_each(calls.extra) AS w WHERE calls.kind = 'round'""",
     "tasks": """
+WITH e AS MATERIALIZED (
+  SELECT calls.n AS call, coalesce(e.value ->> '$.time', {time}) AS time, e.value AS event, e.value ->> '$.kind' AS kind
+  FROM calls, json_each(calls.body) AS e
+  WHERE calls.kind = 'events' AND e.value ->> '$.kind' IN ('JobSubmitted', 'TaskSubmitted')
+), jobs AS MATERIALIZED (
+  SELECT call, event ->> '$.id' AS job, event ->> '$.user' AS user, coalesce(event ->> '$.priority', 0) AS priority
+  FROM e WHERE kind = 'JobSubmitted'
+), late AS MATERIALIZED (
+  SELECT call, time, event ->> '$.job' AS job, event ->> '$.task' AS task FROM e WHERE kind = 'TaskSubmitted'
+)
 SELECT call, time, task ->> '$.id' AS task, job, user, priority, task ->> '$.demand' AS demand{resources} FROM (
-  SELECT calls.n AS call, coalesce(e.value ->> '$.time', {time}) AS time, t.value AS task, e.value ->> '$.id' AS job,
-    e.value ->> '$.user' AS user, coalesce(e.value ->> '$.priority', 0) AS priority
-  FROM calls, json_each(calls.body) AS e, json_each(e.value, '$.tasks') AS t
-  WHERE calls.kind = 'events' AND e.value ->> '$.kind' = 'JobSubmitted'
+  SELECT e.call, e.time, t.value AS task, event ->> '$.id' AS job, event ->> '$.user' AS user,
+    coalesce(event ->> '$.priority', 0) AS priority
+  FROM e, json_each(e.event, '$.tasks') AS t WHERE e.kind = 'JobSubmitted'
   UNION ALL
-  SELECT late.call, late.time, late.task, late.job, j.user, coalesce(j.event ->> '$.priority', 0) FROM (
-    SELECT events.call, events.time, events.event ->> '$.task' AS task, events.job, max(job.call) AS submitted
-    FROM events LEFT JOIN events AS job ON job.kind = 'JobSubmitted' AND job.job = events.job AND job.call <= events.call
-    WHERE events.kind = 'TaskSubmitted' GROUP BY events.call, events.event
-  ) AS late LEFT JOIN events AS j ON j.kind = 'JobSubmitted' AND j.job = late.job AND j.call = late.submitted)""",
+  SELECT call, time, task, job, user, priority FROM (
+    SELECT late.*, jobs.user, coalesce(jobs.priority, 0) AS priority, max(jobs.call) AS submitted
+    FROM late LEFT JOIN jobs ON jobs.job = late.job AND jobs.call <= late.call GROUP BY late.call, late.task))""",
     "starts": """
 SELECT calls.n AS call, calls.time, (calls.body ->> '$[3]') + d.key AS run, d.value ->> '$[1]' AS task,
   CASE d.value ->> '$[0]' WHEN 's' THEN d.value ->> '$[2]' ELSE d.value ->> '$[3]' END AS machine,
@@ -62,20 +75,20 @@ SELECT calls.n AS call, calls.time, (calls.body ->> '$[3]') + d.key AS run, d.va
   CASE d.value ->> '$[0]' WHEN 's' THEN 'Place' ELSE 'Migrate' END AS why
 FROM calls, json_each(calls.body, '$[2]') AS d WHERE calls.kind = 'commit' AND d.value ->> '$[0]' <> 'p'
 UNION ALL
-SELECT calls.n, {time}, r.value ->> '$[1]', r.value ->> '$[0]', r.value ->> '$[2]', NULL, 'TaskStarted'
+SELECT calls.n, coalesce(r.value ->> '$[4]', {time}), r.value ->> '$[1]', r.value ->> '$[0]', r.value ->> '$[2]', NULL, 'TaskStarted'
 FROM calls, json_each(calls.extra) AS r WHERE calls.kind = 'events' AND r.value ->> '$[3]' = 'TaskStarted'""",
     "ends": """
-SELECT calls.n AS call, coalesce(calls.time, {time}) AS time, r.value ->> '$[1]' AS run, r.value ->> '$[0]' AS task,
+SELECT calls.n AS call, coalesce(r.value ->> '$[4]', calls.time, {time}) AS time, r.value ->> '$[1]' AS run, r.value ->> '$[0]' AS task,
   r.value ->> '$[2]' AS machine, r.value ->> '$[3]' AS why
 FROM calls, json_each(calls.extra) AS r
 WHERE calls.kind IN ('events', 'commit') AND r.value ->> '$[3]' <> 'TaskStarted'""",
     "runs": """
-SELECT s.run, s.task, t.job, t.user, t.priority, s.machine, s.devices, s.time AS started, e.time AS ended, e.why,
+WITH s AS MATERIALIZED (SELECT * FROM starts), t AS MATERIALIZED (SELECT * FROM tasks),
+  e AS MATERIALIZED (SELECT run, time, why FROM ends), k AS MATERIALIZED (
+    SELECT s.*, max(t.call) AS submitted FROM s LEFT JOIN t ON t.task = s.task AND t.call < s.call GROUP BY s.run)
+SELECT k.run, k.task, t.job, t.user, t.priority, k.machine, k.devices, k.time AS started, e.time AS ended, e.why,
   t.demand{columns}
-FROM (SELECT starts.*, max(tasks.call) AS submitted FROM starts
-      LEFT JOIN tasks ON tasks.task = starts.task AND tasks.call < starts.call GROUP BY starts.run) AS s
-LEFT JOIN tasks AS t ON t.task = s.task AND t.call = s.submitted
-LEFT JOIN ends AS e ON e.run = s.run""",
+FROM k LEFT JOIN t ON t.task = k.task AND t.call = k.submitted LEFT JOIN e ON e.run = k.run""",
 }
 
 
@@ -87,6 +100,8 @@ def views(resources: Sequence[str]) -> dict[str, str]:
         f", coalesce(task ->> '$.demand.{name}', task ->> '$.demand[{i}]', 0) AS {name}" for i, name in named
     )
     columns = "".join(f", t.{name}" for _, name in named)
+    if sqlite3.sqlite_version_info < (3, 35):
+        raise JournalError(f"a journal needs SQLite 3.35 or later, and this Python has {sqlite3.sqlite_version}")
     parts = {"{time}": _TIME, "{resources}": amounts, "{columns}": columns}
     found = {}
     for view, sql in _VIEWS.items():
