@@ -281,7 +281,12 @@ class _Session:
 
     async def main(self) -> None:
         """Run the jobs to their ends, or until Ctrl-C."""
-        journal = None if self._state is None else Journal(self._state / "state.db", durability="power")
+        journal = None
+        if self._state is not None:
+            old, path = self._state / "journal", self._state / "state.db"
+            if old.exists() and not path.exists():  # else its jobs would run again
+                raise BadInput(f"--state: of an earlier release; first `flowsched journal import {old} {path}`")
+            journal = Journal(path, durability="power")
         scheduler = Scheduler(self._policy, resources=RESOURCES, journal=journal)
         driver = self._driver = Driver(
             scheduler, self._executor, on_end=self._note, patience=self._patience, elastic=self._elastic
