@@ -149,28 +149,28 @@ class TraceError(FlowschedError, ValueError):
 
 
 class JournalError(FlowschedError):
-    """A journal or snapshot cannot be written or read; the message names the file and the offset.
+    """A journal or snapshot cannot be written or read; the message names the file and the record.
 
     Attributes
     ----------
     path : str
         "" for a snapshot in memory.
-    offset : int or None
-        Byte of the fault, if it is known.
+    record : int or None
+        Number of the record (row) of the fault, if it is known; 0 before the first one.
     """
 
-    def __init__(self, message: str, path: str = "", offset: int | None = None) -> None:
-        super().__init__(message, path, offset)
+    def __init__(self, message: str, path: str = "", record: int | None = None) -> None:
+        super().__init__(message, path, record)
         self.path = path
-        self.offset = offset
+        self.record = record
 
     def __str__(self) -> str:
-        where = "" if self.offset is None else f" at byte {self.offset}"
+        where = "" if self.record is None else f" at record {self.record}"
         return f"{self.path or 'snapshot'}{where}: {self.args[0]}"
 
 
 class CorruptJournalError(JournalError, ValueError):
-    """A complete record is damaged: later records cannot be trusted, and the file has not been truncated."""
+    """A record is damaged: later records cannot be trusted, and the file has not been changed."""
 
 
 class JournalMismatchError(JournalError, ValueError):

@@ -40,14 +40,13 @@ from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import InputError
-from flowsched.journal.codec import encode
 from flowsched.journal.engine import Engine, adapter_of, header_of
 from flowsched.journal.export import lines, written
 from flowsched.journal.journal import Journal
-from flowsched.journal.record_log import MAGIC, Body, framed
-from flowsched.journal.records import Header
+from flowsched.journal.records import Checkpoint, Header
 from flowsched.journal.rerun import Recovery, attach, imported, policy_of, restored
 from flowsched.journal.snapshot import clone, pack
+from flowsched.journal.store import serialized, snapshot
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.policy.scale import BeyondScale
@@ -292,18 +291,20 @@ class Durable(Generic[E]):
     # -- state that survives ------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Return the whole state with flow and potentials, for `restore`; in a file, it may also begin a journal.
+        """Return the whole state with flow and potentials, for `restore`.
 
         Only the version that wrote it reads it (`export` is for all later ones).  A policy is in it by the names and
         settings of its parts, and by the accounts that share providers keep.
         """
         with self._calls:
-            return framed((header_of(self.engine).body(), self._state_record(portable=False)), front=MAGIC)[0]
+            state = self._checkpoint(portable=False)
+            return snapshot(state.row(header_of(self.engine), 0), state.pieces)
 
     def journal_bytes(self) -> bytes:
         """Return a journal that begins with the state, as `compact` writes it: every later version goes on from it."""
         with self._calls:
-            return framed((header_of(self.engine).body(), self._state_record()), front=MAGIC)[0]
+            state, header = self._checkpoint(), header_of(self.engine)
+            return serialized(header.resources, [state.row(header, 0)], state.pieces)
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the state down in lines of JSON that every later version reads; see `flowsched.journal.export`.
@@ -325,23 +326,29 @@ class Durable(Generic[E]):
                 raise InputError("a fit rule decides here: its adapter knows more, and has to be asked instead")
             written(self.engine, path, truth("overwrite", overwrite))
 
-    def compact(self) -> None:
-        """Replace the journal, atomically, by one that begins with the state; rounds not committed yet are lost.
+    def compact(self, since: float | None = None) -> None:
+        """Write the state into the journal: recovery begins there, and rounds not committed yet are lost.
 
         Another version of the package goes on from it, too, and loses only warmth.
+
+        Parameters
+        ----------
+        since : float, optional
+            Drop the history before the first round at this time or later; by default all of it stays for queries.
         """
         if self.journal is None:
             raise InputError(f"compact: this {type(self).__name__} has no journal")
+        if since is not None:
+            since = number("since", since)
         with self._calls:
             self._check_ready()
-            self.journal.restart(self._state_record, self.policy)
+            self.journal.restart(self._checkpoint, self.policy, since)
 
-    def _state_record(self, portable: bool = True) -> Body:
-        """Return the record of the state in pieces: lines that every version reads, if `portable`, and a warm image."""
+    def _checkpoint(self, portable: bool = True) -> Checkpoint:
+        """Return the state: lines that every version reads, if `portable`, and a warm image."""
         extras = adapter_of(self.engine).extras
         exported = b"".join(lines(self.engine)) if portable else b""
-        front = encode([extras.form, describe(self.policy), len(exported)])
-        return [b"S", front, b"\n", exported, *pack(self.engine.state(), extras)]
+        return Checkpoint(extras.form, describe(self.policy), exported, pack(self.engine.state(), extras))
 
     # -- from files ---------------------------------------------------------------------------------------------
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from journal_rows import records, released
+from lives import world_of
 
 import flowsched as fs
 from flowsched import cli
+from flowsched.journal.released import MAGIC
 
 COSTS = [0.0, 1.0]
 
@@ -73,23 +77,34 @@ def test_what_cannot_be_read(journal: Path, tmp_path: Path) -> None:
     assert done.exit_code == 3
     assert (
         done.stderr
-        == f"flowsched replay: {journal} at byte 0: the policy has a part of the caller's own, {__name__}.fickle, and none of the policies given has it\n"
+        == f"flowsched replay: {journal} at record 0: the policy has a part of the caller's own, {__name__}.fickle, and none of the policies given has it\n"
     )
-    damaged = bytearray(journal.read_bytes())
-    damaged[-1] ^= 1
-    (tmp_path / "damaged").write_bytes(damaged)
+    data = journal.read_bytes()
+    assert data.count(b'"JobSubmitted"') == 1
+    (tmp_path / "damaged").write_bytes(data.replace(b'"JobSubmitted"', b'"JobSubmittee"'))
     done = run(tmp_path / "damaged", "--policy", f"{__name__}:production")
-    assert done.exit_code == 3 and "the record does not agree with its checksum" in done.stderr
+    assert done.exit_code == 3 and "at record 2: the call does not agree with its checksum" in done.stderr
     for name in ("nonsense", f"{__name__}:nothing", f"{__name__}:COSTS"):
         assert run(journal, "--policy", name).exit_code == 2
     assert run(tmp_path / "nowhere").exit_code == 2
     assert run(journal, "--json", str(tmp_path / "nowhere" / "x")).exit_code == 2
 
 
-def test_a_torn_tail_is_told(journal: Path) -> None:
-    journal.write_bytes(journal.read_bytes()[:-3])
+def test_damage_before_the_last_checkpoint_is_told(journal: Path, tmp_path: Path) -> None:
+    sched = fs.Scheduler(production(), ("cpu",), journal=fs.Journal(journal))
+    sched.compact()
+    sched.commit(sched.schedule(2.0))
+    sched.journal.close()
+    assert run(journal, "--policy", f"{__name__}:production").exit_code == 0
+    shutil.copy(journal, tmp_path / "shorter")
+    sched = fs.Scheduler(production(), ("cpu",), journal=fs.Journal(tmp_path / "shorter"))
+    sched.compact(since=1.0)
+    sched.journal.close()
+    assert run(tmp_path / "shorter", "--policy", f"{__name__}:production").exit_code == 0
+    journal.write_bytes(journal.read_bytes().replace(b'"JobSubmitted","id":"j"', b'"JobSubmitted","id":"k"'))
+    fs.Scheduler(production(), ("cpu",), journal=journal).journal.close()
     done = run(journal, "--policy", f"{__name__}:production")
-    assert done.exit_code == 0 and "are a record that was cut off" in done.stdout
+    assert done.exit_code == 3 and "at record 2: the call does not agree with its checksum" in done.stderr
 
 
 def test_a_simulation_writes_a_journal(tmp_path: Path) -> None:
@@ -105,3 +120,35 @@ def test_a_simulation_writes_a_journal(tmp_path: Path) -> None:
         cli.application(), ["simulate", "model", "--limit", "60", "--journal", str(path), "--quiet"]
     )
     assert done.exit_code == 2 and "is there already" in done.output
+
+
+def test_a_journal_of_the_last_release_becomes_a_database(tmp_path: Path) -> None:
+    """Its rounds are the same again, its damage is told, and a record that was cut off is left out."""
+    sched = fs.Scheduler(resources=("cpu",), journal=tmp_path / "made")
+    sched.apply(fs.MachineAdded("m", {"cpu": 2}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(3)]))
+    sched.commit(sched.schedule(0.0))
+    sched.policy = fs.Policy(fairness=fs.Fairness(fs.SequenceShare()))
+    sched.commit(sched.schedule(1.0))
+    state = world_of(sched)
+    bodies = records(tmp_path / "made")
+    old, new = tmp_path / "old", tmp_path / "new.db"
+    data = released(bodies)
+
+    def imported(contents: bytes):
+        old.write_bytes(contents)
+        new.unlink(missing_ok=True)
+        return CliRunner().invoke(cli.application(), ["journal", "import", str(old), str(new)])
+
+    assert imported(data).exit_code == 0
+    again = fs.Scheduler(resources=("cpu",), journal=new)
+    assert world_of(again) == state and not again.recovery.differences and again.recovery.rounds == 2
+    again.journal.close()
+    assert imported(data + data[-40:-10]).exit_code == 3
+    assert imported(data[:-3]).exit_code == 0 and fs.replay(new).commits == 1
+    for at in range(len(MAGIC), len(data), 7):
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << at % 8
+        done = imported(bytes(damaged))
+        assert done.exit_code == 3 and "does not agree with its checksum" in done.stderr and not new.exists()
+    with pytest.raises(fs.JournalMismatchError, match="`flowsched journal import` makes a database of it"):
+        fs.Scheduler(journal=old)

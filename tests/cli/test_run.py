@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from commands import calm, ended, invoke, started
+from journal_rows import records, released
 from processes import alive
 
 import flowsched
+import flowsched as fs
 from flowsched.run.records import Records
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and descriptors of processes")
@@ -408,3 +410,16 @@ def test_what_can_never_run_fails_and_the_rest_runs(jobs: Path) -> None:
         "h failed: it never fits here: it asks for" in result.stderr
         and "cpu, and no machine has more than 4" in result.stderr
     )
+
+
+def test_a_state_of_an_earlier_release_is_refused_and_can_be_imported(jobs: Path) -> None:
+    """Its jobs would run again."""
+    jobs.write_text(GOOD)
+    assert invoke("run", jobs, "--state", "s", "--quiet").exit_code == 0
+    Path("s/state.db").rename("kept.db")
+    Path("s/journal").write_bytes(released(records("kept.db")))
+    result = invoke("run", jobs, "--state", "s")
+    assert result.exit_code == 2 and "first `flowsched journal import " in result.stderr
+    assert invoke("journal", "import", "s/journal", "s/state.db").exit_code == 0
+    assert invoke("run", jobs, "--state", "s").exit_code == 0
+    assert fs.replay("s/state.db").placed == fs.replay("kept.db").placed > 0, "nothing ran again"

@@ -31,7 +31,7 @@ from lives import POLICIES, Life, said, world_of
 import flowsched as fs
 from flowsched import _faults
 from flowsched.cluster.audit import audit
-from flowsched.journal.record_log import Log, reading
+from flowsched.journal.store import Row, Store
 
 PACKAGE = os.path.dirname(fs.__file__)
 
@@ -179,6 +179,14 @@ def walk(call, fail, tmp_path: Path, few: int, journal: bool = True, make=None) 
         sched = small(path)
         return sched, sched.schedule(2.0)
 
+    reference, rnd = fresh("earlier")
+    if journal and rnd is not None:
+        reference.journal._round.clear()  # as a round is lost that was not committed yet
+        reference.journal.close()
+        reference = fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "earlier")
+    earlier = state_of(reference)
+    if journal:
+        reference.journal.close()
     reference, rnd = fresh("reference")
     before = state_of(reference)
     call(reference, rnd)
@@ -215,7 +223,7 @@ def walk(call, fail, tmp_path: Path, few: int, journal: bool = True, make=None) 
         sched.journal.close()
         again = fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")
         read = state_of(again)
-        assert read in (before, after), (call.__name__, n)
+        assert read in ((before, after, earlier) if refused else (before, after)), (call.__name__, n)
         if refused is None:
             assert read == now, (call.__name__, n)
         elif not raised:
@@ -243,27 +251,26 @@ def test_an_exception_out_of_nowhere_leaves_no_half_state_in_use(call, tmp_path:
     assert found.total() > 0
 
 
-def test_a_log_started_anew_and_closed_can_be_opened_again_whatever_ended_it(tmp_path: Path) -> None:
+def test_a_store_with_a_new_checkpoint_and_closed_can_be_opened_again_whatever_ended_it(tmp_path: Path) -> None:
     """An exception at every bytecode: the lock goes with the log, and the records are the old ones or the new ones."""
     path, n, found = tmp_path / "log", 0, Counter()
     while True:
         n += 1
         path.unlink(missing_ok=True)
-        log = Log(path)
-        with reading(path) as file:
-            log.go_on(log.reader(file))
-        log.append(b"old")
-        count, raised = interrupted(lambda log=log: log.restart(b"new"), n, throw)
-        log.close()
-        again = Log(path)
-        with reading(path) as file:
-            (record,) = (body for _, body in again.reader(file))
+        store = Store(path)
+        store.begin(("cpu",), Row("begin", "old"))
+        count, raised = interrupted(lambda store=store: store.checkpoint(Row("state", "new"), [b"all"]), n, throw)
+        store.close()
+        again = Store(path)
+        records = again.records()
+        (record,) = (row.body for _, row in records)
+        assert record == "old" or records.checkpoint() == b"all"
         again.close()
         found[record] += 1
         if count < n:
             break
         assert isinstance(raised, Fault)
-    assert record == b"new" and found[b"old"] > 10 and found[b"new"] > 10
+    assert record == "new" and found["old"] > 10 and found["new"] > 10
 
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="looks into CPython's allocator")
@@ -302,7 +309,7 @@ signal.signal(signal.SIGALRM, handler)
 seed, tries, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rnd = random.Random(seed)
 policy = POLICIES[seed % len(POLICIES)]
-sched = fs.Scheduler(policy(), journal=fs.Journal(path, fsync="never"))
+sched = fs.Scheduler(policy(), journal=fs.Journal(path))
 hit, life = 0, Life(seed)
 net, capacity = fs.FlowNetwork(), 100
 nodes = net.add_nodes([capacity] + [0] * 60 + [-capacity])
@@ -331,7 +338,7 @@ for attempt in range(tries):
     assert net.solve().cost == best
 state = world_of(sched)
 sched.journal.close()
-again = fs.Scheduler(policy(), journal=fs.Journal(path, fsync="never", policies=[policy()]))
+again = fs.Scheduler(policy(), journal=fs.Journal(path, policies=[policy()]))
 assert world_of(again) == state, "recovered otherwise"
 again.schedule(1e6)
 print("hit", hit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import random
@@ -13,6 +12,7 @@ import fgm_lives
 import numpy as np
 import pytest
 from effort import effort
+from journal_rows import journal_of, records
 from lives import POLICIES, Life, operations
 
 import flowsched as fs
@@ -24,7 +24,6 @@ from flowsched.fgm.persistence import audit as fgm_audit
 from flowsched.fgm.rule import Refused
 from flowsched.journal.graph_tables import Graph, Schema
 from flowsched.journal.object_graph import graph_of, objects_of
-from flowsched.journal.record_log import MAGIC, Reader, framed
 from flowsched.journal.snapshot import PLAIN
 
 WILD = [
@@ -32,10 +31,6 @@ WILD = [
     "__class__", [], [[]], [1], {}, {"is": "Policy"}, {"is": "partial"}, {"kind": "MachineAdded"}, ["cpu"], [None], {"cpu": -1},
 ]  # fmt: skip
 MUST_NOT_HAPPEN = "code from a file ran"
-
-
-def records(data: bytes) -> list[bytes]:
-    return [body for _, body in Reader(io.BytesIO(data), "")]
 
 
 def grow(seed: int) -> fs.Scheduler:
@@ -183,13 +178,13 @@ def test_what_is_worked_out_of_shapes_is_not_taken_from_an_image() -> None:
 def test_altered_snapshots(kind: str, watch) -> None:
     maker, cls = (grow, fs.Scheduler) if kind == "plain" else (grow_fine, FineGrained)
     images = [records(maker(seed).snapshot()) for seed in range(effort(4, 40))]
-    use(cls.restore(MAGIC + framed(images[0])[0]))
+    use(cls.restore(journal_of(images[0])))
     for seed in range(effort(80, 4000)):
         rnd = random.Random(seed)
         bodies = list(rnd.choice(images))
         which = 0 if rnd.random() < 0.1 else 1
         bodies[which] = altered_record(bodies[which], rnd)
-        watch.attempt(cls.restore, MAGIC + framed(bodies)[0])
+        watch.attempt(cls.restore, journal_of(bodies))
     print(kind, dict(watch.found))
     assert watch.found["read"] > 0 and watch.found["JournalMismatchError"] > 0
 
@@ -202,7 +197,7 @@ def test_altered_journals(tmp_path, watch) -> None:
         for _ in operations(seed, sched, 30):
             pass
         sched.journal.close()
-        journals.append(records(path.read_bytes()))
+        journals.append(records(path))
 
     for seed in range(effort(80, 3000)):
         rnd = random.Random(seed)
@@ -222,7 +217,7 @@ def test_altered_journals(tmp_path, watch) -> None:
                             bodies[which] = altered_record(bodies[which], rnd)
                         except ValueError:  # altered before, so that it is no JSON any more
                             pass
-        watch.attempt(fs.Scheduler.restore, MAGIC + framed(bodies)[0])
+        watch.attempt(fs.Scheduler.restore, journal_of(bodies))
     print(dict(watch.found))
     assert watch.found["read"] > 0 and watch.found["JournalMismatchError"] > 0
 
@@ -237,7 +232,7 @@ def test_a_pickle_is_not_read() -> None:
     for evil in (pickle.dumps(Evil(), protocol) for protocol in range(6)):
         for body in (b"S" + bodies[1][1:].partition(b"\n")[0] + b"\n" + evil, bodies[0] + b"\n" + evil):
             with pytest.raises(fs.JournalError):
-                fs.Scheduler.restore(MAGIC + framed([bodies[0], body] if body[:1] == b"S" else [body])[0])
+                fs.Scheduler.restore(journal_of([bodies[0], body] if body[:1] == b"S" else [body]))
 
 
 def test_a_graph_names_classes_of_its_schema_only() -> None:
@@ -299,12 +294,12 @@ def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
             pass
         sched.compact()
         sched.journal.close()
-        front, _, rest = (bodies := records(path.read_bytes()))[1].partition(b"\n")
+        front, _, rest = (bodies := records(path))[1].partition(b"\n")
         made, *more = json.loads(front[1:])
         other = b"S" + json.dumps([made + 1, *more]).encode() + b"\n" + rest
         damaged = b"S" + front[1:] + b"\n" + rest[: more[1]] + b"nonsense"
         for body in (other, damaged):
-            path.write_bytes(MAGIC + framed([bodies[0], body])[0])
+            path.write_bytes(journal_of([bodies[0], body]))
             again = fs.Scheduler.restore(path)
             assert again.recovery.snapshot and not again.recovery.warm
             mine, its = sched.cluster, again.cluster

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fgm_worlds import NAMES, known
+from journal_rows import journal_of, records
 from lives import world_of
 
 import flowsched as fs
@@ -15,14 +15,8 @@ from flowsched.exceptions import JournalMismatchError
 from flowsched.fgm import FineGrained, Stages
 from flowsched.journal import engine as engines
 from flowsched.journal import rerun
-from flowsched.journal.record_log import MAGIC, Reader, framed
 from flowsched.rounds.engine import RoundEngine
 from flowsched.scheduler import Durable
-
-
-def records(path: Path) -> list[bytes]:
-    with open(path, "rb") as file:
-        return [body for _, body in Reader(file, "")]
 
 
 class Watched:
@@ -103,9 +97,9 @@ def test_a_refused_start_is_recorded_behind_the_events_before_it(tmp_path: Path)
 
 
 def test_a_plain_scheduler_refuses_the_records_of_an_adapter() -> None:
-    header, state = (body for _, body in Reader(io.BytesIO(fs.Scheduler().snapshot()), ""))
+    header, state = records(fs.Scheduler().snapshot())
     with pytest.raises(JournalMismatchError, match="a Scheduler does not know what"):
-        fs.Scheduler.restore(MAGIC + framed([header, state, b'A["learn",null]'])[0])
+        fs.Scheduler.restore(journal_of([header, state, b'A["learn",null]']))
 
 
 # -- handing a scheduler over ---------------------------------------------------------------------------------------

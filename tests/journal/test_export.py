@@ -564,9 +564,9 @@ def test_load_replaces_a_state_as_a_whole_or_not_at_all() -> None:
     before = text(target)
     lines = text(sched).splitlines(keepends=True)
     with pytest.raises(
-        fs.CorruptJournalError, match="the journal at byte 77: line 12: the file ends before its last line"
+        fs.CorruptJournalError, match="the journal at record 77: line 12: the file ends before its last line"
     ):
-        load(target.engine, lines[:11], path="the journal", offset=77)
+        load(target.engine, lines[:11], path="the journal", record=77)
     assert text(target) == before
     with pytest.raises(fs.JournalMismatchError, match="a state of a Scheduler with resources cpu, gpu and seed 0"):
         load(fs.Scheduler(seed=1).engine, lines)

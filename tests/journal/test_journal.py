@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import pickle
+import sqlite3
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,13 +18,14 @@ import pytest
 from effort import FUZZ, effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from journal_rows import journal_of, records
 from lives import POLICIES, SCALES, flow_of, operations, said, world_of
 
 import flowsched as fs
 from flowsched.cluster.events import from_dict, to_dict
 from flowsched.journal._words import delta_words, words
 from flowsched.journal.codec import as_ids, decode, deltas_of, encode, plain
-from flowsched.journal.record_log import MAGIC, Reader, framed
+from flowsched.journal.store import reading
 from flowsched.policy.serialize import describe, rebuild
 from flowsched.rounds.values import Migrate, Place, Preempt
 
@@ -51,7 +53,7 @@ def test_a_recovered_scheduler_is_the_one_that_ended(tmp_path_factory, seed: int
     said_so = Counter(name.split()[0] for name in operations(seed, sched, count))
     sched.journal.close()
     again = fs.Scheduler(maker(), journal=path)
-    assert not again.recovery.differences and not again.recovery.torn
+    assert not again.recovery.differences
     assert again.recovery.snapshot == again.recovery.warm == bool(said_so["compact"])
     assert world_of(again) == world_of(sched)
     assert flow_of(again) == flow_of(sched)
@@ -86,19 +88,18 @@ def test_a_scale_that_grew_is_recovered(tmp_path_factory, seed: int, maker, coun
 
 
 def test_recovery_from_every_prefix(tmp_path: Path) -> None:
+    """The write-ahead log cut at any byte, as a kill leaves it: a whole number of calls is there."""
     path, cut = tmp_path / "journal", tmp_path / "cut"
     sched = fs.Scheduler(resources=("cpu",), journal=path)
-    states = {0: (world_of(sched), flow_of(sched))}
+    states: dict[int, tuple] = {}
 
     def note() -> None:
-        states[sched.journal.size] = world_of(sched), flow_of(sched)
+        states[wal_of(path).stat().st_size] = world_of(sched), flow_of(sched)
 
     note()
-    begun = sched.journal.size
     sched.apply(fs.MachineAdded("m", {"cpu": 2}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(4)]))
     note()
     rnd = sched.schedule(0.0)
-    note()
     for part in ([0], [1]):
         sched.commit(rnd, only=part)
         note()
@@ -106,41 +107,58 @@ def test_recovery_from_every_prefix(tmp_path: Path) -> None:
     note()
     sched.policy = fs.Policy(fairness=fs.Fairness(fs.SequenceShare()))
     note()
-    rnd = sched.schedule(1)
+    sched.commit(sched.schedule(1))
     note()
-    sched.commit(rnd)
-    note()
-    data = path.read_bytes()
+    main, log = path.read_bytes(), wal_of(path).read_bytes()
     near_an_end = {end + near for end in states for near in (-1, 0, 1)}
-    for size in range(len(data) + 1):
-        whole = max(end for end in states if end <= size)
-        reader = Reader(io.BytesIO(data[:size]), "")
-        assert len(list(reader)) == sum(end <= size for end in states) - 1
-        if FUZZ or size in near_an_end or not size % 11:
-            cut.write_bytes(data[:size])
+    for size in range(min(states), len(log) + 1):
+        if FUZZ or size in near_an_end or not size % 2003:
+            cut.write_bytes(main)
+            wal_of(cut).write_bytes(log[:size])
             again = fs.Scheduler(resources=("cpu",), journal=cut)
-            assert (world_of(again), flow_of(again)) == states[whole]
-            assert cut.stat().st_size == again.journal.size == (whole or begun)
+            assert (world_of(again), flow_of(again)) == states[max(end for end in states if end <= size)]
             again.journal.close()
 
 
-def test_a_flipped_bit_is_an_error_and_nothing_is_cut(tmp_path: Path) -> None:
+def wal_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+@pytest.mark.parametrize("where", ["database", "log"])
+def test_a_flipped_bit_is_an_error_or_changes_nothing(tmp_path: Path, where: str) -> None:
+    """A bit is flipped in the closed database, or in the log that a killed process left."""
     path, bad = tmp_path / "journal", tmp_path / "bad"
     sched = small(path)
     sched.commit(sched.schedule(0.0))
-    data = path.read_bytes()
+    state = world_of(sched), flow_of(sched)
+    main, log = path.read_bytes(), wal_of(path).read_bytes()
+    if where == "database":
+        sched.journal.close()
+        main, log = path.read_bytes(), b""
+    length = len(main if where == "database" else log)
     random = np.random.default_rng(0)
-    for at in random.choice(len(data), 60, replace=False).tolist():
-        damaged = bytearray(data)
-        damaged[at] ^= 1 << int(random.integers(8))
-        bad.write_bytes(damaged)
-        with pytest.raises(fs.JournalError) as caught:
-            fs.Scheduler(resources=("cpu",), journal=bad)
-        assert f"{bad} at byte {caught.value.offset}: " in str(caught.value)
-        assert caught.value.offset <= at
-        assert bad.read_bytes() == damaged
-        with pytest.raises(fs.JournalError):
-            fs.replay(bad)
+    found = Counter()
+    for at in random.choice(length, effort(150, 10_000), replace=length < 10_000).tolist():
+        damaged = [bytearray(main), bytearray(log)]
+        damaged[where == "log"][at] ^= 1 << int(random.integers(8))
+        bad.write_bytes(damaged[0])
+        wal_of(bad).unlink(missing_ok=True)
+        if log:
+            wal_of(bad).write_bytes(damaged[1])
+        try:
+            again = fs.Scheduler(resources=("cpu",), journal=bad)
+        except fs.JournalError as error:
+            assert f"{bad} at record {error.record}: " in str(error)
+            assert bad.read_bytes() == damaged[0] and (not log or wal_of(bad).read_bytes() == damaged[1])
+            with suppress(fs.JournalError):  # it reads no views
+                assert world_of(fs.Scheduler.restore(bad)) == state[0]
+            found["refused"] += 1
+        else:
+            assert (world_of(again), flow_of(again)) == state
+            again.journal.close()
+            found["the same"] += 1
+    print(where, dict(found))
+    assert found["refused"]
 
 
 def test_the_first_round_after_a_restart_is_warm(tmp_path: Path) -> None:
@@ -162,19 +180,19 @@ def test_the_first_round_after_a_restart_is_warm(tmp_path: Path) -> None:
     assert all(said(rnd) == said(rounds[0]) for rnd in rounds)
 
 
-def test_compaction_keeps_the_size_with_what_is_not_with_what_was(tmp_path: Path) -> None:
+def test_compaction_shortens_recovery_and_keeps_the_history_that_is_wanted(tmp_path: Path) -> None:
     sched = small(tmp_path / "journal")
-    sizes = []
-    for k in range(3):
-        for i in range(30):
+    for k in range(9):
+        for i in range(5):
             sched.apply(fs.TaskSubmitted("j", fs.Task((k, i), {"cpu": 1})))
             sched.commit(sched.schedule(k))
             sched.apply(*(fs.TaskCompleted(t) for t, r in sched.cluster.tasks.items() if r.place))
-        before = sched.journal.size
-        sched.compact()
-        sizes.append((before, sched.journal.size))
-    assert sizes[2][1] < 1.2 * sizes[1][1]
-    assert sizes[2][1] < sizes[2][0]
+        sched.compact(since=None if k < 6 else k)
+        with closing(sqlite3.connect(sched.journal.path)) as reader:
+            times = [time for (time,) in reader.execute("SELECT DISTINCT time FROM rounds")]
+        assert times == list(range(k + 1) if k < 6 else [k])
+        with reading(sched.journal.path, whole=True) as records:
+            assert [n for n, _ in records][-1] == sched.journal.store.n
     again = reopened(sched)
     assert again.recovery.snapshot and not again.recovery.rounds
     assert world_of(again) == world_of(sched)
@@ -290,26 +308,26 @@ def test_a_round_cut_short_by_its_time_limit_is_recovered(tmp_path: Path) -> Non
 def test_another_policy_or_cluster_is_refused(tmp_path: Path, options: dict, message: str) -> None:
     sched = small(tmp_path / "journal")
     sched.journal.close()
-    with pytest.raises(fs.JournalMismatchError, match=f"{sched.journal.path} at byte 0: {message}"):
+    with pytest.raises(fs.JournalMismatchError, match=f"{sched.journal.path} at record 1: {message}"):
         fs.Scheduler(**{"resources": ("cpu",), "journal": sched.journal.path, **options})
     assert world_of(reopened(sched)) == world_of(sched)
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    path.write_bytes(b"flowsched log 3\nwhatever comes")
+    path.write_bytes(b"flowsched lag 3\nwhatever comes")
     with pytest.raises(
-        fs.JournalMismatchError, match=r"journal at byte 0: not a journal or snapshot, or one in another"
+        fs.JournalMismatchError, match=r"journal at record 0: not a journal or snapshot, or one in another"
     ):
         fs.Scheduler(journal=path)
-    assert path.read_bytes() == b"flowsched log 3\nwhatever comes"
+    assert path.read_bytes() == b"flowsched lag 3\nwhatever comes"
     sched = fs.Scheduler()
     sched.schedule(0.0)
-    bodies = [body for _, body in Reader(io.BytesIO(sched.snapshot()), "")]
+    bodies = records(sched.snapshot())
     other = bodies[1].replace(b"S[", b"S[1", 1)
-    with pytest.raises(fs.JournalMismatchError, match="snapshot at byte .*: a state in a form that only flowsched"):
-        fs.Scheduler.restore(MAGIC + framed([bodies[0], other])[0])
-    with pytest.raises(fs.JournalMismatchError, match="snapshot at byte 0: nothing is in it"):
+    with pytest.raises(fs.JournalMismatchError, match="snapshot at record 1: a state in a form that only flowsched"):
+        fs.Scheduler.restore(journal_of([bodies[0], other]))
+    with pytest.raises(fs.JournalMismatchError, match="snapshot at record 0: nothing is in it"):
         fs.Scheduler.restore(b"")
 
 
@@ -335,7 +353,7 @@ def test_parts_of_the_callers_own_are_known_by_name(tmp_path: Path) -> None:
     sched = reopened(sched, policy=policy)
     sched.policy = other
     sched.policy = fs.Policy.named("pack")
-    with pytest.raises(fs.JournalMismatchError, match=r"at byte \d+: the policy has a part .*\S*test_journal\.far"):
+    with pytest.raises(fs.JournalMismatchError, match=r"at record \d+: the policy has a part .*\S*test_journal\.far"):
         reopened(sched, policy=policy)
     again = fs.Scheduler(policy, ("cpu",), journal=fs.Journal(sched.journal.path, policies=[other]))
     assert again.recovery.policies == 2
@@ -514,28 +532,31 @@ def test_ids_of_other_kinds_are_refused_before_anything_happens(tmp_path: Path) 
 
 def test_an_image_brings_nothing_but_state(tmp_path: Path) -> None:
     """Neither code nor classes of others are read from a snapshot, whatever its checksums say."""
-    bodies = [body for _, body in Reader(io.BytesIO(fs.Scheduler().snapshot()), "")]
+    bodies = records(fs.Scheduler().snapshot())
     front, _, _ = bodies[1].partition(b"\n")
     for evil in (os.system, fs.hrm.Store, fs.network.certify, eval):
-        image = MAGIC + framed([bodies[0], front + b"\n" + pickle.dumps(evil)])[0]
+        image = journal_of([bodies[0], front + b"\n" + pickle.dumps(evil)])
         with pytest.raises(fs.JournalMismatchError, match="the state cannot be read"):
             fs.Scheduler.restore(image)
 
 
-def test_fsync_is_as_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durability_is_as_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(os, "fdatasync", calls.append, raising=False)
     counts = {}
-    for how in ("never", "commit", "always"):
-        sched = fs.Scheduler(resources=("cpu",), journal=fs.Journal(tmp_path / how, fsync=how))
+    for level in ("process", "group", "power"):
+        sched = fs.Scheduler(resources=("cpu",), journal=fs.Journal(tmp_path / level, durability=level))
         calls.clear()
         sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t")]))
         applied = len(calls)
         sched.commit(sched.schedule(0.0))
-        counts[how] = applied, len(calls)
-    assert counts == {"never": (0, 0), "commit": (0, 1), "always": (1, 2)}
-    with pytest.raises(fs.InputError, match="fsync: 'commit', 'always' or 'never' expected, got 'often'"):
-        fs.Journal("x", fsync="often")
+        committed = len(calls)
+        for _ in range(2):
+            sched.journal.wait()
+        counts[level] = applied, committed, len(calls)
+    assert counts == {"process": (0, 0, 0), "group": (0, 0, 1), "power": (1, 2, 2)}
+    with pytest.raises(fs.InputError, match="durability: 'process', 'power' or 'group' expected, got 'often'"):
+        fs.Journal("x", durability="often")
 
 
 def test_what_cannot_be_written_down_does_not_happen(tmp_path: Path) -> None:
@@ -576,7 +597,7 @@ def test_an_interrupt_as_a_journal_is_opened_is_what_comes_out(tmp_path: Path, m
         opened.append(path)
         raise KeyboardInterrupt if len(opened) == 1 else fs.InputError("in use by another scheduler")
 
-    monkeypatch.setattr("flowsched.journal.journal.Log", interrupted)
+    monkeypatch.setattr("flowsched.journal.journal.Store", interrupted)
     with pytest.raises(KeyboardInterrupt):
         fs.Scheduler(journal=tmp_path / "journal")
     assert len(opened) == 1

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowsched as fs
+from flowsched.journal.released import converted
 from flowsched.policy.claims import Claims
 from flowsched.policy.serialize import describe, rebuild
 from flowsched.sharing import Deployment, sequence
@@ -330,7 +331,7 @@ def test_accounts_do_not_overflow(share: fs.SequenceShare) -> None:
 def test_files_of_older_builds_are_read() -> None:
     """There a debt was counted in tasks of mean size: seven of two cores."""
     for sched in (
-        fs.Scheduler.restore(DATA / "sequence-0.1.journal"),
+        fs.Scheduler.restore(converted(DATA / "sequence-0.1.journal")),
         fs.Scheduler.import_state(DATA / "sequence-1.0.jsonl"),
     ):
         assert sched.policy.fairness is not None

@@ -281,16 +281,15 @@ def test_files_that_others_may_alter_are_refused(tmp_path: Path, fault: str) -> 
 
 
 def test_a_journal_keeps_the_permissions_that_it_was_given(tmp_path: Path) -> None:
-    """A new one is its owner's alone; one that begins again, in a new file, is as it was."""
-    from flowsched.journal.record_log import Log
-
-    log = Log(tmp_path / "log")
-    log.append(b"a")
-    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "log").chmod(0o640)
-    log.restart(b"b")
-    log.close()
-    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o640
+    """A new one is its owner's alone, and so are the files next to it."""
+    path = tmp_path / "state.db"
+    journal = Journal(path)
+    fs_before = fs.Scheduler(resources=("cpu",), journal=journal)
+    assert {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()} == {0o600}
+    path.chmod(0o640)
+    fs_before.compact()
+    journal.close()
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 # -- passwords ------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from lives import POLICIES, Life
 from portable_files import check_books, text
 
 import flowsched as fs
+from flowsched.journal.released import converted
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -142,7 +143,7 @@ def test_a_recovery_numbers_as_before_where_a_round_comes_out_otherwise(tmp_path
 
 def test_a_journal_from_before_there_were_runs_reads_for_ever() -> None:
     """It begins with a compacted state; all that ran there, and all that starts behind it, gets numbers."""
-    sched = fs.Scheduler.restore(DATA / "before-runs.journal")
+    sched = fs.Scheduler.restore(converted(DATA / "before-runs.journal"))
     check_books(sched)
     assert numbers(sched) == {"t0": 1, "t1": 2, "t3": 4, "t4": 0, "t5": 5, "x": 6}
     assert {task for task in sched.cluster.tasks if sched.cluster.placement(task)} == {"t3", "t5", "x"}

@@ -97,7 +97,8 @@ def test_metrics_agree_with_the_results_of_calls(seed: int, tmp_path: Path) -> N
             count.commit(sched.commit(rnd, life.only(rnd)))
         count.agrees(sched)
     assert count.total["placements_total"] > 0
-    size = 0 if sched.journal is None else (tmp_path / "journal").stat().st_size
+    files = [] if sched.journal is None else [tmp_path / "journal", tmp_path / "journal-wal"]
+    size = sum(file.stat().st_size for file in files)
     assert sched.metrics()["journal_bytes"] == size
 
 
@@ -132,7 +133,7 @@ def test_seconds_of_the_journal_are_those_of_all_calls(tmp_path: Path) -> None:
     assert told > 0
     rnd = sched.schedule(0.0)
     first = sched.metrics()
-    assert first["phase_last_seconds"]["journal"] == first["phase_seconds_total"]["journal"] > told
+    assert first["phase_last_seconds"]["journal"] == first["phase_seconds_total"]["journal"] == told
     sched.commit(rnd)
     sched.schedule(1.0)
     second = sched.metrics()

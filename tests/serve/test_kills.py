@@ -10,12 +10,11 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from effort import effort
 from services import TOKEN, Served, command
 
 import flowsched as fs
-from flowsched.journal.record_log import Reader
+from flowsched.journal.store import reading
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -64,32 +63,12 @@ def seconds_of(process: subprocess.Popen[Any]) -> float:
     return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Past(threading.Thread):
-    """Keeps every file that was the journal open: the service compacts the journal when it has become long."""
-
-    def __init__(self, journal: Path) -> None:
-        super().__init__(daemon=True)
-        self._journal, self._files, self._over = journal, dict[int, BinaryIO](), threading.Event()
-
-    def run(self) -> None:
-        while not self._over.wait(0.02):
-            self.look()
-
-    def look(self) -> None:
-        file = self._journal.open("rb")
-        if self._files.setdefault(os.fstat(file.fileno()).st_ino, file) is not file:
-            file.close()
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """All that have happened."""
-        self._over.set()
-        self.join()
-        self.look()
-        for file in self._files.values():
-            with file:
-                for _, body in Reader(file, "journal"):
-                    if body[:1] == b"E":
-                        yield from json.loads(body[1:])
+def events_of(journal: Path) -> Iterator[dict[str, Any]]:
+    """All that have happened: compaction keeps the history."""
+    with reading(journal, whole=True) as records:
+        for _, row in records:
+            if row.kind == "events":
+                yield from json.loads(row.body)
 
 
 @pytest.mark.long
@@ -101,8 +80,7 @@ def test_the_journal_has_each_acknowledged_event_once(tmp_path: Path) -> None:
         return command("--journal", journal, "--port", port, "--resources", "cpu")
 
     served = begin()
-    port, past = served.port, Past(journal)
-    past.start()
+    port = served.port
     served.client().tell(*(fs.MachineAdded(f"m{i}", {"cpu": 16}) for i in range(100)))
     clients = [Client(served, number, tmp_path / f"notes{number}") for number in range(CLIENTS)]
     while not all(client.answered() for client in clients):
@@ -142,7 +120,7 @@ def test_the_journal_has_each_acknowledged_event_once(tmp_path: Path) -> None:
                 if tries == "0":
                     seconds.append(float(took))
     counts = Counter[Any]()
-    for event in past.events():
+    for event in events_of(journal):
         if event["kind"] == "JobSubmitted":
             counts[event["id"]] += 1
         elif event["kind"] == "TaskCompleted":

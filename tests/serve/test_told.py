@@ -1,4 +1,4 @@
-"""The file of keys: a request counts exactly if its events have happened, whenever the service was killed."""
+"""Keys of requests: a request counts exactly if its events have happened, whenever the service was killed."""
 
 from __future__ import annotations
 
@@ -8,79 +8,82 @@ import numpy as np
 import pytest
 from effort import effort
 
-from flowsched.exceptions import JournalError
+import flowsched as fs
 from flowsched.serve import ToldRequests
+
+
+def begun(path: Path) -> tuple[fs.Scheduler, ToldRequests]:
+    sched = fs.Scheduler(resources=("cpu",), journal=path)
+    return sched, ToldRequests(sched.journal)
+
+
+def request(sched: fs.Scheduler, told: ToldRequests, key: str, *events: fs.Event) -> None:
+    """Carry out a request as the service does."""
+    before = sched.cluster.events
+    told.begin(key, "d")
+    sched.apply(*events, atomic=True)
+    told.note(key, "d", before, len(events))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(effort(5, 1000)))
 def test_after_any_kill_the_keys_are_those_whose_events_happened(seed: int, tmp_path: Path) -> None:
-    """A request is noted, then it happens whole, or is refused, or the service is killed between the two."""
+    """A request happens whole, or is refused, or the service is killed before or after it."""
     rng = np.random.default_rng(seed)
-    path = tmp_path / "told"
-    events, happened, dropped = 0, set[str](), set[str]()
-    told = ToldRequests(path, 0)
+    sched, told = begun(tmp_path / "state.db")
+    happened, dropped = dict[str, int](), set[str]()
     for number in range(60):
         key, size = f"k{number}", int(rng.integers(1, 5))
-        match rng.integers(5):
-            case 0:  # without a key
-                events += size
+        events = [fs.MachineAdded((number, i), {"cpu": 1}) for i in range(size)]
+        match rng.integers(6):
+            case 0:
+                sched.apply(*events)
                 continue
             case 1:
-                told.note(key, "d", events, size)
-                told.refuse(key, events)
+                with pytest.raises(fs.DuplicateIdError):
+                    request(sched, told, key, *events, events[0])
                 dropped.add(key)
             case 2:
-                told.note(key, "d", events, size)
-                told.close()
+                told.begin(key, "d")
                 dropped.add(key)
-                told = ToldRequests(path, events)
+                sched.journal.close()
+                sched, told = begun(tmp_path / "state.db")
             case 3:
-                told.note(key, "d", events, size)
-                events += size
-                happened.add(key)
-                told.close()
-                told = ToldRequests(path, events)
-            case _:
-                told.note(key, "d", events, size)
-                events += size
-                happened.add(key)
-    told.close()
-    for _ in range(2):
-        told = ToldRequests(path, events)
-        assert {key for key in happened | dropped if told.find(key)} == happened
-        events += 100
-        told.close()
+                sched.compact()
+            case kind:
+                request(sched, told, key, *events)
+                happened[key] = size
+                if kind == 4:
+                    sched.journal.close()
+                    sched, told = begun(tmp_path / "state.db")
+    sched.journal.close()
+    sched, told = begun(tmp_path / "state.db")
+    assert {key: told.find(key).size for key in happened | dict.fromkeys(dropped) if told.find(key)} == happened
+    assert all(told.find(key).before + size <= sched.cluster.events for key, size in happened.items())
 
 
 def test_lives_are_counted(tmp_path: Path) -> None:
     for life in (1, 2, 3):
-        told = ToldRequests(tmp_path / "told")
+        sched, told = begun(tmp_path / "state.db")
         assert told.life == life
-        told.close()
+        if life == 2:
+            sched.compact()
+        sched.journal.close()
 
 
 def test_the_oldest_keys_are_forgotten(tmp_path: Path) -> None:
-    told = ToldRequests(tmp_path / "told", kept=10)
+    sched = fs.Scheduler(resources=("cpu",), journal=tmp_path / "state.db")
+    told = ToldRequests(sched.journal, kept=10)
     for i in range(100):
-        told.note(f"k{i}", "d", i, 1)
-        assert told.find(f"k{i}") and told.find(f"k{max(i - 9, 0)}")
-    told.close()
-    size = (tmp_path / "told").stat().st_size
-    told = ToldRequests(tmp_path / "told", 100, kept=10)
-    assert not told.find("k89") and told.find("k90") and (tmp_path / "told").stat().st_size < size < 2000
-    told.close()
+        request(sched, told, f"k{i}", fs.MachineAdded(i, {"cpu": 1}))
+        assert told.find(f"k{i}") and told.find(f"k{max(i - 9, 0)}") and not told.find(f"k{i - 10}")
+    again = ToldRequests(sched.journal, kept=10)
+    assert not again.find("k89") and again.find("k90").before == 90
 
 
-def test_two_services_do_not_share_a_file(tmp_path: Path) -> None:
-    told = ToldRequests(tmp_path / "told")
-    with pytest.raises(JournalError, match="in use"):
-        ToldRequests(tmp_path / "told")
-    told.close()
-
-
-def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "told").write_text("something else, longer than a head\n")
-    with pytest.raises(JournalError):
-        ToldRequests(tmp_path / "told")
-    assert (tmp_path / "told").read_text().startswith("something")
+def test_a_request_that_was_refused_names_no_later_call(tmp_path: Path) -> None:
+    sched, told = begun(tmp_path / "state.db")
+    with pytest.raises(fs.UnknownMachineError):
+        request(sched, told, "refused", fs.MachineRemoved("m"))
+    sched.apply(fs.MachineAdded("m", {"cpu": 1}))
+    assert not ToldRequests(sched.journal).find("refused")

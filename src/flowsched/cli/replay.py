@@ -23,9 +23,10 @@ from flowsched.exceptions import FlowschedError, JournalError
 from flowsched.fgm import FineGrained
 from flowsched.journal.export import lines, opened, replaced, written
 from flowsched.journal.import_state import begun
-from flowsched.journal.record_log import reading
 from flowsched.journal.records import Header
+from flowsched.journal.released import MAGIC, converted
 from flowsched.journal.rerun import Difference, Recovery, read_header
+from flowsched.journal.store import is_database, opened_plain, reading
 from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
 from flowsched.scheduler import replay as replay_journal
@@ -86,8 +87,11 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
 
 
 def _made_again(file: Path, policies: list[Policy]) -> Recovery:
-    with reading(file) as stream:
-        of = read_header(stream, str(file)).of
+    with reading(file) as records:
+        of = read_header(records, str(file)).of
+    with reading(file, whole=True) as records:
+        for _ in records:  # the history before the last checkpoint, too, agrees with its checksums
+            pass
     if of == "Scheduler":
         return replay_journal(file, policies=policies)
     found = FineGrained.restore(file, policies=policies).recovery
@@ -116,13 +120,11 @@ def _print(found: Recovery) -> None:
     head = found.header
     out.print(Text(f"Journal {found.path}", style="bold"), soft_wrap=True)
     out.print(
-        f"{found.size:,} bytes by flowsched {head.version}; resources {', '.join(head.resources)}; {head.of}; policy {_words(head.policy)}",
+        f"{found.records:,} records by flowsched {head.version}; resources {', '.join(head.resources)}; {head.of}; policy {_words(head.policy)}",
         soft_wrap=True,
     )
     if found.snapshot:
-        out.print("It begins with a snapshot.")
-    if found.torn:
-        out.print(f"The last {found.torn:,} bytes are a record that was cut off; they were left out.")
+        out.print("Its last checkpoint comes before them.")
     kinds = sorted(found.events.items(), key=lambda item: -item[1])
     events = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
     rows = [
@@ -146,19 +148,21 @@ def _print(found: Recovery) -> None:
 
 
 def _table(differences: list[Difference]) -> Table:
-    grid = _grid("round", "byte", "what differs", "then", "now", title="Rounds that differ")
+    grid = _grid("round", "record", "what differs", "then", "now", title="Rounds that differ")
     for one in differences[:_SHOWN]:
         then, now = asdict(one.then), asdict(one.now)
         shown = [name for name in one.what if name in ("preempted", "migrated", "placed", "waiting", "cost")]
         texts = [", ".join(f"{side[name]:,} {name}" for name in shown) for side in (then, now)]
-        grid.add_row(f"{one.round:,}", f"{one.offset:,}", Text(", ".join(one.what)), *map(Text, texts))
+        grid.add_row(f"{one.round:,}", f"{one.record:,}", Text(", ".join(one.what)), *map(Text, texts))
     return grid
 
 
 def _grid(*columns: str, title: str | None = None) -> Table:
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        grid.add_column(column, justify="right" if column in ("count", "round", "byte") else "left", header_style="dim")
+        grid.add_column(
+            column, justify="right" if column in ("count", "round", "record") else "left", header_style="dim"
+        )
     return grid
 
 
@@ -170,7 +174,7 @@ def _words(description: Any) -> str:
 
 @click.group("journal", cls=endings.Group)
 def journal() -> None:
-    """Export the state of a journal, or start a journal from an export.
+    """Export the state of a journal, or start a journal from an export or an old journal.
 
     \b
     Examples:
@@ -202,8 +206,9 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
     """
     given = [policy_named(name) for name in policies]
     with _reported("export"):
-        with reading(file) as stream:
-            kept = _of(read_header(stream, str(file)), file).restore(file, policies=given)
+        with reading(file) as records:
+            kind = _of(read_header(records, str(file)), file)
+        kept = kind.restore(file, policies=given)
         if output is not None:
             written(kept.engine, output, force)
         else:
@@ -216,7 +221,7 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
 @click.argument("journal_", metavar="JOURNAL", type=endings.FILE)
 @_policies
 def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
-    """Start a journal from a state that `flowsched journal export` wrote.
+    """Start a journal from a state that `flowsched journal export` wrote, or from a journal of the last release.
 
     A scheduler with this journal continues with the same placements, ages, shares and debts. The whole file is checked
     before the journal is made. An existing journal is never overwritten.
@@ -230,11 +235,23 @@ def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
     """
     given = [policy_named(name) for name in policies]
     with _reported("import"):
-        with opened(file) as stream:
-            kind = _of(begun(stream, str(file)), file)
-        kept = kind.import_state(file, policies=given)
+        if _is_old_journal(file):
+            made = converted(file)
+            with reading(made) as records:
+                _of(read_header(records, str(file)), file).restore(made, policies=given)
+        else:
+            with opened(file) as stream:
+                kind = _of(begun(stream, str(file)), file)
+            made = kind.import_state(file, policies=given).journal_bytes()
         with replaced(journal_) as new:
-            new.write(kept.journal_bytes())
+            new.write(made)
+
+
+def _is_old_journal(file: Path) -> bool:
+    if is_database(file):
+        return False
+    with opened_plain(file) as stream:
+        return stream.read(len(MAGIC)) == MAGIC
 
 
 def _of(header: Header, path: Path) -> type[Scheduler] | type[FineGrained]:

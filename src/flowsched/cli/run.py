@@ -280,7 +280,12 @@ class _Run:
     async def _main(
         self, executor: Executor, policy: Policy, state: Path | None, patience: float, elastic: bool, stay: bool
     ) -> None:
-        journal = None if state is None else Journal(state / "journal")
+        journal = None
+        if state is not None:
+            old, path = state / "journal", state / "state.db"
+            if old.exists() and not path.exists():  # else its jobs would run again
+                raise BadInput(f"--state: of an earlier release; first `flowsched journal import {old} {path}`")
+            journal = Journal(path, durability="power")
         scheduler = Scheduler(policy, resources=RESOURCES, journal=journal)
         session, control = self.session, None if state is None else Control(self.session, state)
         driver = Driver(

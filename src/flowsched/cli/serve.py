@@ -28,7 +28,11 @@ _SHORTEST, _LONGEST = 16, 4096
 @click.command("serve", cls=endings.Command)
 @click.option(
     "--journal", type=endings.FILE, metavar="FILE",
-    help="File for the journal, from which the same command continues. FILE.requests has the keys of requests.",
+    help="File for the journal, from which the same command continues.",
+)  # fmt: skip
+@click.option(
+    "--history", type=click.FloatRange(0), metavar="DAYS",
+    help="Days for which the journal keeps the history when it is compacted. By default all of it.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
@@ -67,7 +71,7 @@ _SHORTEST, _LONGEST = 16, 4096
     help="Limit on the computing time of a round.",
 )
 def serve(
-    journal: Path | None, host: str, port: int, token_file: Path | None, policy: str, resources: str, interval: float,
+    journal: Path | None, history: float | None, host: str, port: int, token_file: Path | None, policy: str, resources: str, interval: float,
     time_limit: float | None,
 ) -> None:  # fmt: skip
     """Serve a scheduler by HTTP: events in, rounds out, a live page at /.
@@ -96,10 +100,11 @@ def serve(
     chosen = policy_named(policy) if ":" in policy else Policy.named(policy)
     names = tuple(name.strip() for name in resources.split(","))
     listener = server.bound(host, port)
-    opened = None if journal is None else Journal(journal)
+    opened = None if journal is None else Journal(journal, durability="group")
     scheduler = Scheduler(chosen, resources=names, journal=opened)
-    told = ToldRequests(None if journal is None else f"{journal}.requests", scheduler.cluster.events)
-    service = Service(scheduler, told, interval=interval, round_limit=time_limit)
+    told = ToldRequests(opened)
+    seconds = None if history is None else 86400.0 * history
+    service = Service(scheduler, told, interval=interval, round_limit=time_limit, history=seconds)
     if journal is None:
         click.echo("Without --journal, all is lost when the service ends.", err=True)
     given, (address, number) = token or secrets.token_urlsafe(24), listener.getsockname()[:2]

@@ -330,7 +330,7 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
             {"scheduler": options["scheduler"]},
         )
     else:
-        journal = None if options["journal"] is None else Journal(options["journal"], fsync="never")
+        journal = None if options["journal"] is None else Journal(options["journal"])
         policy = Policy.named(options["policy"])
         scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
         facts = {"policy": options["policy"]}

@@ -1,6 +1,6 @@
 """The journal, snapshots and exports of a scheduler, and recovery from them."""
 
-from flowsched.journal.journal import Fsync, Journal
+from flowsched.journal.journal import Durability, Journal
 from flowsched.journal.records import Header, Seal
 
-__all__ = ["Fsync", "Header", "Journal", "Seal"]
+__all__ = ["Durability", "Header", "Journal", "Seal"]

@@ -24,7 +24,6 @@ from zlib import crc32
 from flowsched.cluster import Task, Tasks
 from flowsched.cluster.events import Event
 from flowsched.journal.codec import encode, plain
-from flowsched.rounds.reasons import Waiting
 from flowsched.rounds.values import Place, Preempt
 
 cdef dict known = {}        # class of events or tasks -> its Fields
@@ -157,16 +156,12 @@ cdef str one_delta(delta):
     return f'["m",{words(delta.task)},{words(delta.old)},{words(delta.machine)},{words(delta.devices)},{words(delta.by)}]'
 
 
-cpdef tuple round_numbers(round, str deltas):
-    """Return the numbers of a `Seal` of the round, whose deltas in words are these."""
-    cdef str reasons = "[]"
+cpdef tuple round_numbers(round, str deltas, str reasons):
+    """Return the numbers of a `Seal` of the round, whose deltas and reasons in words are these."""
     cdef list paid = []
     for preemption in round.preemptions.values():
         paid.append(preemption.price)
-    waiting = round.waiting
-    if isinstance(waiting, Waiting):
-        reasons = words(waiting.summary())
     return (
-        len(round.preemptions), len(round.migrations), len(round.placements), len(waiting),
+        len(round.preemptions), len(round.migrations), len(round.placements), len(round.waiting),
         crc32(f"[{deltas},{words(paid)}]".encode("ascii")), round.stats.cost, crc32(reasons.encode("ascii")),
     )

@@ -28,12 +28,12 @@ def encode(value: Any) -> bytes:
     return _ENCODER.encode(value).encode("ascii")
 
 
-def decode(body: bytes, path: str, offset: int) -> Any:
-    """Decode the JSON of a record."""
+def decode(body: str | bytes, path: str, record: int) -> Any:
+    """Decode the JSON of a row."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise JournalError(f"a record that cannot be read: {error}", path, offset) from None
+        raise JournalError(f"a call that cannot be read: {error}", path, record) from None
 
 
 def plain(value: Any) -> Any:

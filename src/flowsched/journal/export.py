@@ -360,12 +360,12 @@ def opened(source: bytes | str | os.PathLike[str]) -> Iterator[BinaryIO]:
 class LineReader:
     """Lines of JSON with their numbers, and a checksum.
 
-    Each ends with a line feed.  `path` and `offset`, where the lines begin in a journal, are for error messages.
+    Each ends with a line feed.  `path` and `record`, where the lines begin in a journal, are for error messages.
     `number` is that of the present line, from 1, and `head` is the first line.
     """
 
-    def __init__(self, lines: Iterable[bytes], path: str, offset: int | None) -> None:
-        self.path, self.offset = path, offset
+    def __init__(self, lines: Iterable[bytes], path: str, record: int | None) -> None:
+        self.path, self.record = path, record
         self.number = 0
         self.head: Line = {}
         self._lines = iter(lines)
@@ -375,7 +375,7 @@ class LineReader:
 
     def refuse(self, message: str, kind: type[JournalError] = JournalMismatchError) -> NoReturn:
         """Raise an error that names the present line."""
-        self._said = kind(f"line {self.number}: {message}", self.path, self.offset)
+        self._said = kind(f"line {self.number}: {message}", self.path, self.record)
         raise self._said from None
 
     @contextmanager

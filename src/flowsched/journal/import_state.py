@@ -51,15 +51,15 @@ def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "")
 
 
 def load(
-    engine: Engine, source: Iterable[bytes], policy: Policy | None = None, path: str = "", offset: int | None = None
+    engine: Engine, source: Iterable[bytes], policy: Policy | None = None, path: str = "", record: int | None = None
 ) -> None:
     """Give an engine the state of the lines; at the end all of it, or else nothing has changed.
 
     The engine is as new, made as the first line says.  The providers of `policy` get the accounts, so they must be
-    those that kept them; by default the policy is the described one, with parts of the engine's.  `path` and `offset`
+    those that kept them; by default the policy is the described one, with parts of the engine's.  `path` and `record`
     are for error messages.  The class of a JournalError names the kind of fault, and its message the line.
     """
-    lines = LineReader(source, path, offset)
+    lines = LineReader(source, path, record)
     _load(engine, lines, lines.read_head(), policy)
 
 

@@ -1,21 +1,25 @@
-"""Contents of records of a journal: the header with which it begins, and the seal of a round."""
+"""Contents of rows of a journal: the header with which it begins, the seal of a round, and a checkpoint."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+from zlib import crc32
 
 from flowsched.cluster import Resources
 from flowsched.exceptions import JournalMismatchError
-from flowsched.journal._words import delta_words, round_numbers
+from flowsched.journal._words import delta_words, round_numbers, words
 from flowsched.journal.codec import decode, encode
+from flowsched.journal.graph_tables import Piece
+from flowsched.journal.store import Row
 from flowsched.policy.serialize import difference
+from flowsched.rounds.reasons import Waiting
 from flowsched.rounds.values import Round
 
 
 @dataclass(frozen=True)
 class Header:
-    """The first record of a journal or snapshot: how the scheduler was made."""
+    """How a scheduler was made: in the first row of a journal, and in each checkpoint."""
 
     version: str
     resources: tuple[str, ...]
@@ -24,32 +28,36 @@ class Header:
     policy: Any
     adapter: Any = None
 
-    def body(self) -> bytes:
-        """Return the record."""
-        return b"H" + encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None})
+    def body(self) -> str:
+        """Return it as JSON."""
+        return encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None}).decode("ascii")
 
     @classmethod
-    def read(cls, body: bytes, path: str = "") -> Header:
-        """Read a header from its record; raise JournalMismatchError if that is of another version, or no header."""
-        known = decode(body[1:].partition(b"\n")[0], path, 0)
+    def read(cls, body: str, path: str, record: int) -> Header:
+        """Read a header; raise JournalMismatchError if that is of another version, or no header."""
+        return cls.made(decode(body, path, record), path, record)
+
+    @classmethod
+    def made(cls, known: Any, path: str, record: int) -> Header:
+        """Make a header from its JSON."""
         named = {f.name for f in fields(cls)}
-        right = body[:1] == b"H" and isinstance(known, dict) and named - {"adapter"} <= known.keys() <= named
+        right = isinstance(known, dict) and named - {"adapter"} <= known.keys() <= named
         right = right and _is_header(known)
         if not right:
-            raise JournalMismatchError("it does not begin with a header that this version reads", path, 0)
+            raise JournalMismatchError("it does not begin with a header that this version reads", path, record)
         return cls(**{**known, "resources": tuple(known["resources"])})
 
-    def check(self, then: Header, path: str) -> None:
+    def check(self, then: Header, path: str, record: int) -> None:
         """Refuse the header of a file that was begun otherwise."""
         if self.of != then.of:
-            raise JournalMismatchError(f"it is of a {then.of}, and is read by a {self.of} here", path, 0)
+            raise JournalMismatchError(f"it is of a {then.of}, and is read by a {self.of} here", path, record)
         if then.cluster_resources != self.cluster_resources:
-            raise JournalMismatchError(f"resources were {then.resources}, and are {self.resources} here", path, 0)
+            raise JournalMismatchError(f"resources were {then.resources}, and are {self.resources} here", path, record)
         if then.seed != self.seed:
-            raise JournalMismatchError(f"seed was {then.seed}, and is {self.seed} here", path, 0)
+            raise JournalMismatchError(f"seed was {then.seed}, and is {self.seed} here", path, record)
         other = difference(then.policy, self.policy) or difference(then.adapter, self.adapter, self.of)
         if other is not None:
-            raise JournalMismatchError(other, path, 0)
+            raise JournalMismatchError(other, path, record)
 
     @property
     def of(self) -> str:
@@ -93,4 +101,31 @@ class Seal:
     @classmethod
     def of(cls, round: Round) -> Seal:
         """Return the seal of a round."""
-        return cls(*round_numbers(round, delta_words(round.deltas)))
+        waiting = words(round.waiting.summary()) if isinstance(round.waiting, Waiting) else "[]"
+        return cls(*round_numbers(round, delta_words(round.deltas), waiting))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole state: as lines that every version reads (or none), and as an image in pieces.
+
+    `form` is that of the image, `policy` the policy in words.
+    """
+
+    form: int
+    policy: Any
+    lines: bytes
+    image: list[Piece]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """Lines and image."""
+        return [self.lines, *self.image]
+
+    def row(self, header: Header, before: int) -> Row:
+        """Return the row of a checkpoint; `before` is the checksum of the row before it."""
+        size, chain = 0, 0
+        for piece in self.pieces:
+            size, chain = size + len(piece), crc32(piece, chain)
+        rest = encode([self.form, self.policy, len(self.lines), size, chain, before]).decode("ascii")
+        return Row("state", f"[{header.body()},{rest[1:]}")

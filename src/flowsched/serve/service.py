@@ -4,7 +4,8 @@ The owner is a separate thread, which makes all calls on the scheduler, one afte
 gives it work: first the requests that have arrived, then a round, at least a minimum interval after the last
 one, or at the time that the last round named.
 
-A request is answered when its events have happened and are on disk; it does not wait for the round.  `Service.rounds`
+A request is answered when its events have happened and are as durable as the journal says; it does not wait for the
+round.  With the durability "group" another thread waits for the disk, while the owner decides; requests share the waits.  `Service.rounds`
 has the decisions of rounds.
 
 An exception that leaves the scheduler ahead of its journal ends the service: `Service.failed` is set, and a restart
@@ -20,10 +21,9 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from itertools import chain
 from math import inf
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from flowsched.boundary.validate import number
 from flowsched.cluster.events import EndedRun, Event, JobSubmitted, TaskSubmitted
@@ -71,13 +71,15 @@ class Service:
     scheduler : Scheduler
         The service owns it from now on.
     told : ToldRequests, optional
-        Stored next to the scheduler's journal; by default in memory alone.
+        Stored in the scheduler's journal; by default in memory alone.
     interval : float
         Minimum time between the beginnings of two rounds, in seconds.
     round_limit : float, optional
         Limit of computing time for one round, in seconds.
     kept : int
         Number of bytes of past rounds that are kept for `rounds`.
+    history : float, optional
+        Seconds for which a compaction keeps the history in the journal; by default all of it.
 
     Attributes
     ----------
@@ -101,6 +103,7 @@ class Service:
         interval: float = 0.02,
         round_limit: float | None = None,
         kept: int = 32 << 20,
+        history: float | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.last: Round | None = None
@@ -108,6 +111,7 @@ class Service:
         self.past: deque[Row] = deque(maxlen=300)
         self._requests = ToldRequests(None) if told is None else told
         self._interval, self._round_limit = number("interval", interval, 0), round_limit
+        self._history = history
         self.made = self._requests.life * _LIFE
         self.rounds = NewestRounds(self.made, kept)
         offset = time.time() - time.monotonic()
@@ -121,8 +125,12 @@ class Service:
         self._again = 0.0 if scheduler.recovery is None else scheduler.recovery.seconds
         """Seconds of rounds that a restart would have to make again."""
         self._pause = self._interval
+        self._lost: JournalError | None = None
+        self._asked: dict[int, _Request] = {}
+        """Requests without an answer, by identity."""
         self._changed = asyncio.Event()
         self._worker = ThreadPoolExecutor(1, "flowsched-serve")
+        self._syncer = ThreadPoolExecutor(1, "flowsched-sync")
         self._copies = asyncio.Semaphore(1)
         self._owner: asyncio.Task[None] | None = None
         self._closing = False
@@ -167,6 +175,7 @@ class Service:
         request = _Request(events, key, digest, asyncio.get_running_loop().create_future(), time.perf_counter())
         if key is not None:
             self._under_way[key] = request
+        self._asked[id(request)] = request
         self._inbox.append(request)
         self._changed.set()
         return await asyncio.shield(request.answer)
@@ -201,7 +210,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         if self.scheduler.journal is not None:
-            self.scheduler.journal.log.sync()  # an earlier life may have been killed before this
+            self.scheduler.journal.wait()  # an earlier life may have been killed before this
         self._owner = asyncio.create_task(self._own())
         return self
 
@@ -221,7 +230,7 @@ class Service:
         if self._owner is not None:
             await self.wait()
         await asyncio.to_thread(self._worker.shutdown)
-        self._requests.close()
+        await asyncio.to_thread(self._syncer.shutdown)
         if self.scheduler.journal is not None:
             self.scheduler.journal.close()
 
@@ -231,18 +240,24 @@ class Service:
         await asyncio.wait([self._owner])
 
     async def _own(self) -> None:
-        loop, earliest, batch = asyncio.get_running_loop(), -inf, list[_Request]()
+        loop, earliest = asyncio.get_running_loop(), -inf
         try:
             while True:
                 self._changed.clear()
+                if self._lost is not None:
+                    raise self._lost
                 batch, self._inbox = self._inbox, []
                 if batch:
                     await loop.run_in_executor(self._worker, self._happen, batch, loop)
                 now = self._clock()
                 if (self._dirty or self._wake <= now) and now >= earliest and not self._closing:
                     earliest = now + self._interval
-                    self._publish(*await loop.run_in_executor(self._worker, self._round, now))
+                    made = await loop.run_in_executor(self._worker, self._round, now)
+                    self._once_durable(loop, self._publish, *made)
                 if self._closing and not self._inbox:
+                    await loop.run_in_executor(self._syncer, _nothing)
+                    if self._lost is not None:
+                        raise self._lost
                     return
                 if not self._inbox:
                     await self._sleep(max(-inf if self._dirty else self._wake, earliest))
@@ -252,7 +267,7 @@ class Service:
         finally:
             self.rounds.close()
             gone = RequestError("the service has ended; this may or may not have happened", 503)
-            for request in chain(self._inbox, self._under_way.values(), batch):
+            for request in self._asked.values():
                 if not request.answer.done():
                     request.answer.set_exception(gone)
                     request.answer.exception()
@@ -272,31 +287,52 @@ class Service:
     # -- in the owner's thread ----------------------------------------------------------------------------------
 
     def _happen(self, batch: list[_Request], loop: asyncio.AbstractEventLoop) -> None:
-        """Apply the requests of a batch; answer them once they are on disk."""
+        """Apply the requests of a batch; answer them once they are as durable as the journal says."""
         answers: list[tuple[_Request, Row | RequestError]] = []
         for request in batch:
             try:
                 answers.append((request, self._happen_one(request)))
             except RequestError as error:
                 answers.append((request, error))
-        self._requests.sync()
-        if self.scheduler.journal is not None:
-            self.scheduler.journal.log.sync()
-        loop.call_soon_threadsafe(self._answer, answers)
+        self._once_durable(loop, self._answer, answers)
+
+    def _once_durable(self, loop: asyncio.AbstractEventLoop, then: Callable[..., None], *about: Any) -> None:
+        """Call a function in the event loop once all that has happened is as durable as the journal says, in this order."""
+        journal = self.scheduler.journal
+        if journal is None or journal.durability != "group":
+            loop.call_soon_threadsafe(then, *about)
+            return
+
+        def waited() -> None:
+            try:
+                journal.wait()
+            except JournalError as error:
+                loop.call_soon_threadsafe(self._fail, error)
+            else:
+                loop.call_soon_threadsafe(then, *about)
+
+        self._syncer.submit(waited)
+
+    def _fail(self, error: JournalError) -> None:
+        """End the service for the disk: the scheduler is ahead of it."""
+        if self._owner is not None:
+            self._lost = error
+            self._changed.set()
 
     def _happen_one(self, request: _Request) -> Row:
         scheduler, cluster = self.scheduler, self.scheduler.cluster
         events = request.events
+        before = cluster.events
         if request.key is not None and events:
-            self._requests.note(request.key, request.digest, cluster.events, len(events))
+            self._requests.begin(request.key, request.digest)
         try:
             ended = scheduler.apply(*events, atomic=True) if events else ()
         except FlowschedError as error:
             if isinstance(error, _AHEAD):
                 raise
-            if request.key is not None:
-                self._requests.refuse(request.key, cluster.events)
             raise _refused(error) from None
+        if request.key is not None and events:
+            self._requests.note(request.key, request.digest, before, len(events))
         self._note(events, ended)
         return {"events": len(events), "after": self.made, "ended": [run._asdict() for run in ended]}
 
@@ -315,6 +351,8 @@ class Service:
         now = time.perf_counter()
         second = self._second()
         for request, answer in answers:
+            if self._asked.pop(id(request), None) is None or request.answer.done():
+                continue  # the service has failed
             if request.key is not None:
                 self._under_way.pop(request.key, None)
             second["requests"] += 1
@@ -368,8 +406,12 @@ class Service:
             journal.size > 2 * self._size + _COMPACT_BYTES
             or self._again > _COMPACT_SECONDS + _COMPACT_PART * self._compacting
         ):
-            self.scheduler.compact()
+            self.scheduler.compact(None if self._history is None else self._clock() - self._history)
             self._size, self._again, self._compacting = journal.size, 0.0, time.perf_counter() - start
+
+
+def _nothing() -> None:
+    """Take a turn in a queue."""
 
 
 def _refused(error: FlowschedError) -> RequestError:
