@@ -8,7 +8,8 @@ right from the start.
 Where paths would hold little of the flow, because nearly all of them are blocked (`trace`), this tree says little about the optimum.  Then one coarse phase of
 push-relabel (coarse.pyx) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
 and not dense.  It also pays where the gains of arcs of negative cost exceed the supplies: circulations, and fleets of vehicles whose trips pay.  There paths to
-deficits say nothing, and the simplex alone would build up these flows one pivot at a time (8,000 nodes, 120,000 arcs of costs -99..99: 137 instead of 2,660 ms; fleets half the time).
+deficits say nothing, and the simplex alone would build up these flows one pivot at a time (8,000 nodes, 120,000 arcs of costs -99..99: 137 instead of 2,660 ms;
+fleets half the time).
 
 A flow to start from may be strictly between the bounds outside the tree; `settle` removes each such arc by a pivot.  Most are in the tree from the start, as paths
 prefer them.
