@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from bench.solver import general
-from flowsched import FlowNetwork, FlowProblem, assignment, min_cost_flow
+from flowsched import INF, FlowNetwork, FlowProblem, assignment, min_cost_flow, transport
 from flowsched.kernels import simplex, status
 
 __all__ = ["CASES", "Turn"]
@@ -179,6 +179,18 @@ def _dense(rng: np.random.Generator, size: int) -> Turn:
     return Turn(lambda: assignment(cost), check)
 
 
+def _shipments(rng: np.random.Generator, size: int) -> Turn:
+    side = max(size // 10, 5)
+    cost, supply = rng.integers(0, 1000, (side, side)), rng.integers(1, 100, side)
+    ends = np.repeat(np.arange(side), side), side + np.tile(np.arange(side), side)
+
+    def check(result: Any) -> int:
+        assert result.cost == min_cost_flow(*ends, INF, cost.ravel(), np.append(supply, -supply[::-1])).cost
+        return int(result.stats["pivots"])
+
+    return Turn(lambda: transport(cost, supply, supply[::-1]), check)
+
+
 def _ranges(rng: np.random.Generator, size: int) -> Turn:
     net = FlowNetwork.from_problem(_transport(size, int(rng.integers(2**31))))
     best, arcs = net.solve().cost, net.arcs()[:10]
@@ -211,6 +223,7 @@ CASES: dict[str, tuple[str, Callable[[np.random.Generator, int], Turn]]] = {
     "completion": ("an answer within 0.8 of the time", _late),
     "reduction": ("from scratch, most nodes pass flow on", _cold(_chains, "network_simplex", "pivots")),
     "assignment": ("dense", _dense),
+    "transport": ("dense, with weights", _shipments),
     "sensitivity": ("ranges of all costs", _ranges),
 }  # fmt: skip
 """The timed call, and its network, by kernel."""

@@ -17,6 +17,8 @@ from bench.solver import (
     anytime,
     changes,
     cold,
+    dense,
+    fields,
     files,
     general,
     handover,
@@ -76,6 +78,9 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         if not importlib.util.find_spec("pynetgen"):
             findings.notes.append("pynetgen is absent: the rows of netgen are left out")
     cold.families(findings, quick, seed, 3, data)
+    fields.measure(findings, quick, seed, repeats=2)
+    dense.transports(findings, [100] if quick else [300, 1_500, 3_000], seed, repeats=1 if quick else 2)
+    dense.assignments(findings, [30] if quick else [30, 300, 1_500], seed, repeats=2)
     anytime.measure(findings, quick, seed)
     handover.measure(findings, seed, 500 if quick else 4_000, (0.1,) if quick else (0.01, 0.1, 1.0), 1 if quick else 3)
     if data is not None:

@@ -83,6 +83,7 @@ from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.ortools import SimpleMinCostFlow
 from flowsched.network.problem import FlowProblem, from_adjacency, from_incidence, scale_costs
 from flowsched.network.results import INF, FlowResult, FlowSolution
+from flowsched.network.transport import TransportResult, transport
 from flowsched.policy import (
     DRF,
     BatchShare,
@@ -219,6 +220,7 @@ __all__ = [
     "Toleration",
     "TornStateError",
     "TraceError",
+    "TransportResult",
     "UnboundedError",
     "UnknownIdError",
     "UnknownMachineError",
@@ -243,6 +245,7 @@ __all__ = [
     "read_dimacs",
     "replay",
     "scale_costs",
+    "transport",
     "write_dimacs",
 ]
 

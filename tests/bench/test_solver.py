@@ -14,6 +14,8 @@ from bench.rows import Outcome, Row
 from bench.solver import (
     changes,
     cold,
+    dense,
+    fields,
     general,
     lemon,
     peers,
@@ -215,3 +217,26 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "500" in result.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["round_by_change.svg"]
+
+
+@pytest.mark.parametrize("make", [fields.tracking, fields.clusters, fields.fleet, fields.unwrapping])
+def test_networks_of_other_fields_are_feasible(make) -> None:
+    for seed in range(3):
+        problem = make(np.random.default_rng(seed), 2_000)
+        assert 500 < len(problem.tail) < 8_000
+        assert (
+            len(
+                {min_cost_flow(**problem.arguments(), algorithm=way).cost for way in ("auto", "cost_scaling", "repair")}
+            )
+            == 1
+        )
+
+
+def test_rows_of_dense_matrices() -> None:
+    findings = Findings(lambda text: None)
+    dense.transports(findings, [12], 1, 1)
+    dense.assignments(findings, [9], 1, 1)
+    assert not findings.wrong
+    assert {row.setting.split()[0] for row in findings.details} >= {"assignment"}
+    shifted = dense.costs("squared, shifted", np.random.default_rng(0), 40, 30)
+    assert shifted.shape == (40, 30) and shifted.min() >= 0 and len(np.unique(shifted)) > 1_000

@@ -197,7 +197,7 @@ def test_a_simple_problem_is_as_before_or_as_after(name, end):
 
 @pytest.mark.skipif(not HOOKED, reason="built without fault points (FLOWSCHED_FAULTS=1)")
 @pytest.mark.parametrize("kind", ["allocation", "signal"])
-@pytest.mark.parametrize("module", ["columns", "assignment"])
+@pytest.mark.parametrize("module", ["columns", "assignment", "transport"])
 def test_every_fault_point(module, kind):
     cost = np.random.default_rng(0).integers(0, 50, (30, 30))
     net = fs.FlowNetwork.from_edges([("a", "b", 2, 1), ("a", "b", 2, 4), ("b", "c", 9, 1)], supply={"a": 3, "c": -3})
@@ -205,6 +205,7 @@ def test_every_fault_point(module, kind):
     calls = {
         "columns": [built, lambda: answers(built()), lambda: net.set_cost([0, 1], [1, 4]), net.cost_range],
         "assignment": [lambda: fs.assignment(cost)],
+        "transport": [lambda: fs.transport(cost, 3, 3)],
     }[module]
     fail_at, found = _faults.fail_at, 0
     for call in calls:

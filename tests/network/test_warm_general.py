@@ -242,5 +242,5 @@ def test_auto_takes_about_as_long_as_the_better_way(make, seed):
             costs[way].append(solution.cost)
             given_up += way == "auto" and solution.stats["algorithm"] == SIMPLEX and solution.stats["walk_scans"] > 0
     assert costs["auto"] == costs["repair"] == costs[SIMPLEX]
-    assert took["auto"] < 2 * min(took["repair"], took[SIMPLEX])
+    assert took["auto"] < 2.1 * min(took["repair"], took[SIMPLEX])
     assert given_up < 10

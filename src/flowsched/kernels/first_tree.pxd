@@ -26,6 +26,9 @@ cdef class FirstTree(Basis):
     cdef bint crowded              # a few nodes take what many pure sources send, or the reverse
     cdef int64_t volume            # upper bound on the sum of |b|
     cdef int64_t negative          # upper bound on the capacities of all arcs of negative cost, unless one of them is unlimited
+    cdef int32_t senders, ends     # number of nodes with a supply, and with a supply or a demand
+    cdef int64_t narrowest         # least capacity
+    cdef int64_t negatives         # number of arcs of negative cost
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t total             # the capacities of all arcs in the basis; total + volume < HUGE, unless wide is unlimited
     cdef int64_t penalty_max       # amount added to the cost of deficits that proves infeasibility
@@ -41,6 +44,7 @@ cdef class FirstTree(Basis):
     cdef int level(self) except -1 nogil
     cdef int fill(self) except -1 nogil
     cdef int crash(self) except -1 nogil
+    cdef bint is_easy(self) noexcept nogil
     cdef int sketch(self) except -1
     cdef int forest(self, int32_t goal) except -1 nogil
     cdef int list_residual(self) except -1 nogil

@@ -30,7 +30,7 @@ from flowsched.kernels.completion cimport completed
 from flowsched.kernels.dual cimport Dual
 from flowsched.kernels.first_tree cimport START_ANY, START_COARSE, START_JOINED, START_PATHS
 from flowsched.kernels.primal cimport MANY, SUSPECTS
-from flowsched.kernels.status cimport INFEASIBLE, JOINED, LATE, OK, RANGE, UNBOUNDED
+from flowsched.kernels.status cimport EASY, INFEASIBLE, JOINED, LATE, OK, RANGE, UNBOUNDED
 from flowsched.kernels.wide cimport fs_muladd
 
 import time
@@ -94,6 +94,8 @@ cdef class Simplex(Dual):
         self.begin(time_limit, rescue, allowance)
         with nogil:
             status = self.survey()
+        if status == OK and self.bulk < CINF and self.is_easy():
+            return EASY, None, None, None
         if self.start == START_JOINED:
             self.start = START_ANY
             if status == OK and self.chained >= max(self.n // CHAINED, CHAINED_MIN):
@@ -617,7 +619,7 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
     LATE          out of time: the flow so far by arc, or None without one; with potentials in `proof`, and the gap in the stats
     RANGE         None: exact arithmetic could overflow, or not 0 <= lower <= capacity
-    EASY          None: there are at least `bulk` arcs, and shortest paths hold nearly all flow, so that a local repair is likely to be faster
+    EASY          None: `bulk` is finite, and a local repair is likely to be faster: paths hardly compete, or there are `bulk` arcs and shortest paths hold nearly all flow
     JOINED        None: with the start of that name many nodes only pass flow on, and the caller takes them out (`kernels.reduction`)
     """
     cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
