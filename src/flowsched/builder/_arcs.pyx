@@ -305,7 +305,8 @@ def look(ClassFields mirror not None, const int64_t[::1] classes not None, list 
     cdef MovedFields inventory = mirror.cluster.inventory
     cdef InventoryColumns _at = open_world(inventory, &w)
     cdef ClassArcsColumns at = mirror.typed
-    cdef Py_ssize_t i, j, lines = classes.shape[0], count
+    cdef Py_ssize_t i, j, k, lines = classes.shape[0], count, new = 0
+    cdef array.array newer
     cdef int64_t now = inventory.clock, c
     cdef const int64_t *row
     cdef const uint32_t *line
@@ -340,12 +341,17 @@ def look(ClassFields mirror not None, const int64_t[::1] classes not None, list 
     if not outbid:
         return known, why
     if inventory.plain():
+        newer = numbers(count)
+        for j in range(count):
+            if w.version[row[j]] > now:
+                int64s(newer)[new] = j
+                new += 1
         for one in outbid:
             i = one
             c, to = classes[i], &out[i, 0]
-            for j in range(count):
-                if w.version[row[j]] > now:
-                    room_of(&w, c, row[j], False, to + j)
+            for j in range(new):
+                k = int64s(newer)[j]
+                room_of(&w, c, row[k], False, to + k)
         return known, why
     rows = np.array(known, np.int64)
     later = np.flatnonzero(inventory.newer(rows, now))
