@@ -252,3 +252,21 @@ def test_rows_left_over():
     with pytest.raises(fs.InfeasibleError, match="not all of the 3 rows can be matched, 1 must be left over") as caught:
         fs.assignment([[1.0, np.inf, np.inf], [2.0, np.inf, np.inf], [3.0, 1.0, 2.0]])
     assert caught.value.shortfall == 1
+
+
+@pytest.mark.parametrize(("shape", "maximize"), [((300, 300), False), ((280, 420), True), ((420, 280), False)])
+def test_long_searches_are_left_to_the_simplex(shape, maximize):
+    """Between clouds of points that are far apart nearly all columns have to be searched for each row."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((shape[0], 2)), rng.standard_normal((shape[1], 2)) + 3
+    cost = np.rint(((x[:, None] - y) ** 2).sum(-1) * 1e6).astype(np.int64)
+    if maximize:
+        cost = -cost
+    assert isinstance(kernel.assign(cost, maximize), np.ndarray)
+    rows, columns = fs.assignment(cost, maximize=maximize)
+    assert (np.diff(rows) > 0).all() and len(set(columns.tolist())) == len(rows) == min(shape)
+    assert cost[rows, columns].sum() == cost[linear_sum_assignment(cost, maximize=maximize)].sum()
+    huge = cost * (
+        2**58 // int(abs(cost).max()) // (sum(shape) + 3) + 1
+    )  # beyond the range of the simplex, not of assignment
+    assert (fs.assignment(huge, maximize=maximize)[1] == columns).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from flowsched.exceptions import CostRangeError, FlowschedError, InfeasibleError
 from flowsched.network.arguments import integers
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import elements, refuse_masked
+from flowsched.network.transport import transport
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,17 +73,19 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
            [1, 0]])
     """
     found = kernel.assign(cost, maximize)
-    if found is not None:
+    if isinstance(found, tuple):
         return found
+    if found is not None:
+        with suppress(CostRangeError):  # beyond the range of the simplex: the longer way is left
+            plan = transport(-cost if maximize else cost, 1, 1, potential=found)
+            return plan.rows, plan.columns
     refuse_masked("cost", cost)
     if not hasattr(cost, "tocsr"):
         cost = np.asarray(cost)
         if cost.ndim == 3 and len(cost):
             return _stacked(cost, maximize)
         if cost.dtype.kind in "iuf" and cost.dtype.itemsize < 8:
-            found = kernel.assign(cost.astype(np.float64 if cost.dtype.kind == "f" else np.int64), maximize)
-            if found is not None:
-                return found
+            return assignment(cost.astype(np.float64 if cost.dtype.kind == "f" else np.int64), maximize=maximize)
     n, m = cost.shape if len(cost.shape) == 2 else (0, 0)
     rows, columns, price = elements("cost", cost, (n, m), stored=False)
     dense = not hasattr(cost, "tocsr")

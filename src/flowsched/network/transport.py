@@ -304,7 +304,8 @@ def _range_of_floats(matrix: NDArray[Any], price: Fraction) -> tuple[int, int, b
             row, column = np.argwhere(whole != part)[0]
             raise InputError(
                 f"cost[{i + row}, {column}]: {matrix[i + row, column]} has digits below 2**{-bits}, too many next to costs of {largest:.6g} "
-                f"for exact arithmetic; round the costs first, for example by np.rint(cost * 2.0**{bits - 10})"
+                f"for exact arithmetic; round the costs first, for example by np.rint(cost * 2.0**{bits - 10}), "
+                "and let inf stand for a pair that may not be used"
             )
         seen |= int(np.bitwise_or.reduce(whole.astype(np.int64), axis=None, initial=0))
     spare = (seen & -seen).bit_length() - 1 if seen else bits
