@@ -17,7 +17,15 @@ from flowsched._guard import FACTS
 
 __all__ = ["environment", "lines"]
 
-_PEERS = {"OR-tools": "ortools", "pylmcf": "pylmcf", "NetworkX": "networkx", "pynetgen": "pynetgen", "SciPy": "scipy"}
+_PEERS = {
+    "OR-tools": "ortools",
+    "pylmcf": "pylmcf",
+    "NetworkX": "networkx",
+    "pynetgen": "pynetgen",
+    "SciPy": "scipy",
+    "POT": "pot",
+    "lapx": "lapx",
+}
 
 
 def environment(experiment: ModuleType) -> dict[str, Any]:
