@@ -51,6 +51,70 @@ class Shapes:
     keys: Mapping[int, ShapeKey]
 
 
+class _Index:
+    """Shapes by the values of their labels, so that a class is compared with values and not with each shape.
+
+    Attributes
+    ----------
+    alive, roomy : ndarray of bool, shape (shapes,)
+        True for the shapes that machines have, and for those of them with slots.
+    capacity : ndarray of int64, shape (shapes, resources)
+    by : dict of str to (dict of str to list of int)
+        Shapes by label and value.
+    tainted : dict of int to list
+        Taints that keep tasks off, by shape.
+    """
+
+    def __init__(self, keys: Mapping[int, ShapeKey], room: int, resources: int) -> None:
+        self.alive, self.roomy = np.zeros((2, room), np.bool_)
+        self.capacity = np.zeros((room, resources), np.int64)
+        self.by: dict[str, dict[str, list[int]]] = {}
+        self.tainted: dict[int, list[Requirement]] = {}
+        for shape, key in keys.items():
+            self.add(shape, key)
+
+    def add(self, shape: int, key: ShapeKey) -> None:
+        capacity, labels, slots, taints = key
+        self.alive[shape], self.roomy[shape], self.capacity[shape] = True, slots != 0, capacity
+        for label, value in labels:
+            self.by.setdefault(label, {}).setdefault(value, []).append(shape)
+        if hard := [taint for taint in taints if taint[2] in HARD]:
+            self.tainted[shape] = hard
+
+    def holds(self, demand: Ints) -> Bools:
+        """Return True for the shapes that are large enough."""
+        enough: Bools = self.alive & self.roomy & (self.capacity >= demand).all(axis=1)
+        return enough
+
+    def suits(self, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]) -> Bools:
+        """Return True for the shapes that labels and taints admit; as `unsuited`."""
+        found = self.alive.copy()
+        for label, wanted in constraints.items():
+            values = self.by.get(label, {})
+            if not wanted or type(wanted[0]) is str:
+                self._keep(found, [shape for value in wanted for shape in values.get(value, ())])
+                continue
+            for requirement in wanted:
+                if requirement[0] == "NotIn":
+                    found[[shape for value in requirement[1:] for shape in values.get(value, ())]] = False
+                    continue
+                met = {value: meets(value, (requirement,)) for value in values}
+                if meets(None, (requirement,)):  # also where the label is missing
+                    found[[shape for value, shapes in values.items() if not met[value] for shape in shapes]] = False
+                else:
+                    self._keep(found, [shape for value, shapes in values.items() if met[value] for shape in shapes])
+        for shape, taints in self.tainted.items():
+            if any(keeps_off(taint, tolerations) for taint in taints):
+                found[shape] = False
+        return found
+
+    @staticmethod
+    def _keep(found: Bools, shapes: list[int]) -> None:
+        kept = found[shapes]
+        found[:] = False
+        found[shapes] = kept
+
+
 class Suitability(Columns, typed=SuitabilityColumns):
     """Shapes of machines, each compared once with every class.
 
@@ -78,15 +142,16 @@ class Suitability(Columns, typed=SuitabilityColumns):
         self._snapshot: Shapes | None = None
         self._ever: dict[int, NDArray[np.uint8]] = {}
         self._most: dict[int, int] = {}
+        self._index: _Index | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except caches; an image that contained them would not be checked."""
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_snapshot", "_ever", "_most")}
+        return {name: value for name, value in state.items() if name not in ("_snapshot", "_ever", "_most", "_index")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._snapshot, self._ever, self._most = None, {}, {}
+        self._snapshot, self._ever, self._most, self._index = None, {}, {}, None
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -101,6 +166,7 @@ class Suitability(Columns, typed=SuitabilityColumns):
             shape = self._shapes[key] = self._indices.take()
             self._keys[shape], self._users[shape] = key, 0
             self._ever.clear()
+            self._index = None
             self.grow(shapes=shape + 1)
             for class_id in self._wants:
                 self._match(class_id, shape)
@@ -118,6 +184,7 @@ class Suitability(Columns, typed=SuitabilityColumns):
             self._most.clear()
             if not self._users[shape]:
                 del self._shapes[self._keys.pop(shape)], self._users[shape]
+                self._index = None
                 self._indices.give(shape)
 
     def now(self, rows: int) -> Shapes:
@@ -134,8 +201,10 @@ class Suitability(Columns, typed=SuitabilityColumns):
         """Add a class."""
         self.grow(classes=class_id + 1)
         self._wants[class_id] = demand.tolist(), constraints, tolerations
-        for shape in self._keys:
-            self._match(class_id, shape)
+        if self._index is None:
+            self._index = _Index(self._keys, self._suits.shape[1], len(demand))
+        self._suits[class_id] = self._index.suits(constraints, tolerations)
+        self._holds[class_id] = self._index.holds(demand)
 
     def drop_class(self, class_id: int) -> None:
         """Drop a class."""
