@@ -139,7 +139,7 @@ def test_files_that_commands_write(tmp_path: Path, begun: list[subprocess.Popen[
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     serve = command("serve", "--journal", "JOURNAL", "--port", str(port), wait=False)
-    until(lambda: list(tmp_path.glob("OUTPUT/*.log")) and (tmp_path / "JOURNAL.requests").exists())
+    until(lambda: list(tmp_path.glob("OUTPUT/*.log")) and (tmp_path / "JOURNAL").exists())
     parts = {part: command("hrm", part, wait=False) for part in ("negotiator", "scheduler", "agent")}
     until((tmp_path / "STORE").exists)
     command("hrm", "submit", "hrm_jobs.toml")

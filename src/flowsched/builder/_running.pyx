@@ -95,6 +95,7 @@ cpdef tuple find_running(RunningFields running, dict touched):
             began, found = on.get(one), known.get(one)
             if began is None:
                 if found is not None:
+                    check(found, at.arc.shape[0], "arc")
                     del known[one]
                     old.append(found)
                 continue
@@ -107,6 +108,7 @@ cpdef tuple find_running(RunningFields running, dict touched):
                 if index >= at.arc.shape[0]:
                     running.grow(arcs=index + 1)
                     at = running.typed
+                check(index, at.arc.shape[0], "arc")
                 at.running[index], at.since[index] = count, start
                 new.append(found)
                 tails.append((<GroupNode?> nodes[group]).node)
