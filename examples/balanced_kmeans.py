@@ -1,0 +1,121 @@
+"""Balanced k-means: clusters of bounded sizes, with one min-cost flow that is kept between the iterations.
+
+``--peers`` compares times: every iteration is solved by OR-tools, too, and the whole run by k-means-constrained.
+"""
+
+import sys
+import time
+
+import numpy as np
+
+import flowsched as fs
+
+
+class Division:
+    """Division of points among clusters of `least` to `most` points, at the least sum of costs."""
+
+    def __init__(self, points, clusters, least, most):
+        self.net = fs.FlowNetwork()
+        point = self.net.add_nodes(1, count=points)
+        cluster = self.net.add_nodes(0, count=clusters)
+        (sink,) = self.net.add_nodes([-points])
+        self.arcs = self.net.add_arcs(np.repeat(point, clusters), np.tile(cluster, points), 1, 0)
+        self.net.add_arcs(cluster, sink, most, 0, lower=least)
+
+    def __call__(self, cost):
+        """Return the cluster of each point, and the sum of the costs."""
+        self.net.set_cost(self.arcs, cost.ravel())
+        total = self.net.solve().cost  # from the optimum of the iteration before
+        return self.net.flow(self.arcs).reshape(cost.shape).argmax(axis=1), total
+
+
+def costs(points, centers):
+    """Distances in thousandths, as k-means-constrained rounds them."""
+    return np.rint(1000 * np.sqrt(((points[:, None] - centers) ** 2).sum(axis=2))).astype(np.int64)
+
+
+def kmeans(points, centers, least, most, iterations=100):
+    """Yield the matrix of costs, the labels and the sum of the costs, until the labels stay."""
+    divide, labels = Division(len(points), len(centers), least, most), None
+    for _ in range(iterations):
+        cost = costs(points, centers)
+        before, (labels, total) = labels, divide(cost)
+        yield cost, labels, total
+        if before is not None and (labels == before).all():
+            return
+        centers = np.array([points[labels == k].mean(axis=0) for k in range(len(centers))])
+
+
+def drawn(count, clusters, seed):
+    """Return points around centers of unequal popularity, and the first centers."""
+    rng = np.random.default_rng(seed)
+    middle = 2 * rng.standard_normal((clusters, 2))
+    popular = (clusters * rng.random(count) ** 2).astype(int)
+    points = middle[popular] + rng.standard_normal((count, 2))
+    return points, points[rng.choice(count, clusters, replace=False)]
+
+
+def peers():
+    """Compare times: the solves of all iterations with OR-tools', and the whole run with k-means-constrained."""
+    try:
+        from k_means_constrained import KMeansConstrained
+        from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
+    except ImportError as missing:
+        raise ImportError("pip install k-means-constrained") from missing
+
+    print("points, clusters: solves, of OR-tools; whole run, of k-means-constrained (ms)")
+    for count, clusters in (600, 12), (5_000, 20), (20_000, 20):
+        least, most = int(0.8 * count / clusters), int(1.2 * count / clusters)
+        points, centers = drawn(count, clusters, seed=1)
+        begin = time.perf_counter()
+        steps = list(kmeans(points, centers, least, most, iterations=20))
+        whole = time.perf_counter() - begin
+
+        begin = time.perf_counter()
+        divide = Division(count, clusters, least, most)
+        for cost, _, total in steps:
+            assert divide(cost)[1] == total
+        kept = time.perf_counter() - begin
+
+        begin = time.perf_counter()
+        tail, head = np.divmod(np.arange(count * clusters), clusters)
+        cluster, supply = count + np.arange(clusters), np.ones(count + clusters + 1, int)
+        supply[count:] = [-least] * clusters + [clusters * least - count]
+        for cost, _, total in steps:
+            solver = SimpleMinCostFlow()
+            arcs = solver.add_arcs_with_capacity_and_unit_cost(tail, count + head, [1] * len(tail), cost.ravel())
+            solver.add_arcs_with_capacity_and_unit_cost(
+                cluster, [count + clusters] * clusters, [most - least] * clusters, [0] * clusters
+            )
+            solver.set_nodes_supplies(np.arange(len(supply)), supply)
+            assert solver.solve() == solver.OPTIMAL
+            solver.flows(arcs).reshape(cost.shape).argmax(axis=1)
+            assert solver.optimal_cost() == total, "the same optimum in every iteration"
+        other = time.perf_counter() - begin
+
+        begin = time.perf_counter()
+        model = KMeansConstrained(clusters, least, most, init=centers, n_init=1, max_iter=len(steps), tol=0)
+        model.fit(points)
+        package = time.perf_counter() - begin
+        assert model.n_iter_ == len(steps), "as many iterations"
+        middle = np.array([points[steps[-1][1] == k].mean(axis=0) for k in range(clusters)])
+        ours = ((points - middle[steps[-1][1]]) ** 2).sum()
+        theirs = ((points - model.cluster_centers_[model.labels_]) ** 2).sum()
+        print(
+            f"{count:6}, {clusters}: {kept * 1e3:7.1f}, {other * 1e3:7.1f} ({other / kept:.1f} times);"
+            f" {whole * 1e3:7.1f}, {package * 1e3:7.1f} ({package / whole:.1f} times), squares {ours / theirs:.4f} of theirs"
+        )
+
+
+def main():
+    """Divide 600 points."""
+    points, centers = drawn(600, 12, seed=1)
+    steps = list(kmeans(points, centers, least=40, most=60))
+    for i in 0, 1, 2, len(steps) - 1:
+        _, labels, total = steps[i]
+        sizes = np.bincount(labels)
+        print(f"iteration {i}: cost {total}, sizes {sizes.min()} to {sizes.max()}")
+
+
+if __name__ == "__main__":
+    peers() if "--peers" in sys.argv else main()
