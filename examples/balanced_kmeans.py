@@ -55,7 +55,7 @@ def drawn(count, clusters, seed):
     return points, points[rng.choice(count, clusters, replace=False)]
 
 
-def peers():
+def peers(number):
     """Compare times: the solves of all iterations with OR-tools', and the whole run with k-means-constrained."""
     try:
         from k_means_constrained import KMeansConstrained
@@ -64,7 +64,7 @@ def peers():
         raise ImportError("pip install k-means-constrained") from missing
 
     print("points, clusters: solves, of OR-tools; whole run, of k-means-constrained (ms)")
-    for count, clusters in (600, 12), (5_000, 20), (20_000, 20):
+    for count, clusters in [(600, 12), (5_000, 20), (20_000, 20)][:number]:
         least, most = int(0.8 * count / clusters), int(1.2 * count / clusters)
         points, centers = drawn(count, clusters, seed=1)
         begin = time.perf_counter()
@@ -118,4 +118,7 @@ def main():
 
 
 if __name__ == "__main__":
-    peers() if "--peers" in sys.argv else main()
+    if "--peers" in sys.argv:
+        peers(1 if "--quick" in sys.argv else None)
+    else:
+        main()

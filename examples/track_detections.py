@@ -138,7 +138,7 @@ def switches(tracks, truths):
     return changed, len(set(np.concatenate(tracks).tolist()) - {-1})
 
 
-def peers():
+def peers(number):
     """Compare times: a step of the window with OR-tools' from scratch, a frame's matching with SciPy's and lapx's."""
     try:
         import lap
@@ -150,7 +150,7 @@ def peers():
     print(
         "objects, frames in the window: nodes, arcs; ms for a frame, with auto, of OR-tools from scratch; times as long"
     )
-    for objects, size in (40, 10), (200, 10), (200, 30), (1_000, 10):
+    for objects, size in [(40, 10), (200, 10), (200, 30), (1_000, 10)][:number]:
         windows, spent = (Window(size), Window(size, "auto")), ([], [], [])
         for place in scene(objects, size + 20, seed=1)[0]:
             totals = []
@@ -178,7 +178,7 @@ def peers():
         print(f"{objects:5}, {size}: {shape}; {ours:.2f}, {auto:.2f}, {other:.2f}; {other / ours:.1f} times")
 
     print("detections: us for a matching, of SciPy, of lapx; the faster one's / ours")
-    for objects, digits in (30, 0), (100, 0), (300, 0), (30, 15), (300, 15):
+    for objects, digits in [(30, 0), (100, 0), (300, 0), (30, 15), (300, 15)][:number]:
         frames = scene(objects, 21, seed=1)[0]
         matrices = [np.round(np.minimum(distances(*pair), REACH), digits) for pair in itertools.pairwise(frames)]
         solvers = {
@@ -210,4 +210,7 @@ def main():
 
 
 if __name__ == "__main__":
-    peers() if "--peers" in sys.argv else main()
+    if "--peers" in sys.argv:
+        peers(1 if "--quick" in sys.argv else None)
+    else:
+        main()
