@@ -1,6 +1,6 @@
 """Optimal transport from one cloud of points to another that moves: each step starts from the potentials of the last.
 
-``--peers`` compares times with POT, from scratch and from its potentials.
+``--peers`` compares CPU times with POT, from scratch and from its potentials.
 """
 
 import sys
@@ -31,13 +31,13 @@ def transports(matrices, supply, demand):
 
 
 def peers(number):
-    """Compare times: from the last potentials and from scratch, with POT's both ways."""
+    """Compare CPU times: from the last potentials and from scratch, with POT's both ways."""
     try:
         import ot
     except ImportError as missing:
         raise ImportError("pip install pot") from missing
 
-    print("points, steps, weights: warm, from scratch; POT warm, from scratch (ms); scratch of POT / warm")
+    print("points, steps, weights: warm, from scratch; POT warm, from scratch (ms); POT's faster one / warm")
     for weighted in False, True:
         for count, steps in [(200, 10), (500, 10), (1_500, 5)][:number]:
             rng = np.random.default_rng(2)
@@ -47,24 +47,24 @@ def peers(number):
             floats = [cost.astype(float) for cost in matrices]
             a, b = (part.astype(float) for part in mass)
 
-            times = [time.perf_counter()]
+            times = [time.process_time()]
             exact = [plan.cost for plan in transports(matrices, *mass)]
-            times.append(time.perf_counter())
+            times.append(time.process_time())
             assert [fs.transport(cost, *mass).cost for cost in matrices] == exact
-            times.append(time.perf_counter())
+            times.append(time.process_time())
             warm, potential = [], None
             for cost in floats:
                 _, log = ot.emd(a, b, cost, numItermax=10**7, log=True, potentials_init=potential)
                 potential = log["u"], log["v"]
                 warm.append(round(log["cost"]))
-            times.append(time.perf_counter())
+            times.append(time.process_time())
             scratch = [round(ot.emd2(a, b, cost, numItermax=10**7)) for cost in floats]
-            times.append(time.perf_counter())
+            times.append(time.process_time())
             assert warm == scratch == exact, "the same optimum in every step"
             spent = np.diff(times) * 1e3
             print(
                 f"{count:5}, {steps}, {'drawn' if weighted else 'one'}: {spent[0]:.1f}, {spent[1]:.1f};"
-                f" {spent[2]:.1f}, {spent[3]:.1f}; {spent[3] / spent[0]:.1f} times"
+                f" {spent[2]:.1f}, {spent[3]:.1f}; {min(spent[2:]) / spent[0]:.1f} times"
             )
 
 

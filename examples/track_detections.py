@@ -1,6 +1,6 @@
 """Tracking of objects: a min-cost flow over the last frames links detections, and is kept from frame to frame.
 
-It is compared with a tracker that matches each frame with the one before.  ``--peers`` compares times: the window with
+It is compared with a tracker that matches each frame with the one before.  ``--peers`` compares CPU times: the window with
 OR-tools from scratch, the matching with SciPy and lapx.
 """
 
@@ -139,7 +139,7 @@ def switches(tracks, truths):
 
 
 def peers(number):
-    """Compare times: a step of the window with OR-tools' from scratch, a frame's matching with SciPy's and lapx's."""
+    """Compare CPU times: a step of the window with OR-tools' from scratch, a frame's matching with SciPy's and lapx's."""
     try:
         import lap
         from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
@@ -156,22 +156,22 @@ def peers(number):
             totals = []
             for window, times in zip(windows, spent, strict=False):
                 near = window.near(place)
-                begin = time.perf_counter()
+                begin = time.process_time()
                 totals.append(window.add(place, near).cost)
-                times.append(time.perf_counter() - begin)
+                times.append(time.process_time() - begin)
                 problem = window.net.to_problem()
-                begin = time.perf_counter()
+                begin = time.process_time()
                 if len(window.kept) > size:
                     window.leave()
-                times[-1] += time.perf_counter() - begin
-            begin = time.perf_counter()
+                times[-1] += time.process_time() - begin
+            begin = time.process_time()
             solver = SimpleMinCostFlow()  # to collect the arcs of the window is not measured
             arcs = solver.add_arcs_with_capacity_and_unit_cost(
                 problem.tail, problem.head, problem.capacity, problem.cost
             )
             assert solver.solve() == solver.OPTIMAL
             solver.flows(arcs)
-            spent[2].append(time.perf_counter() - begin)
+            spent[2].append(time.process_time() - begin)
             assert totals[1] == solver.optimal_cost(), "the same optimum of the same window"
         ours, auto, other = (np.median(times[size + 1 :]) * 1e3 for times in spent)
         shape = f"{len(problem.supply):6}, {len(problem.tail):6}"
@@ -189,10 +189,10 @@ def peers(number):
         spent = dict.fromkeys(solvers, float("inf"))
         for _ in range(5):
             for name, solve in solvers.items():
-                begin = time.perf_counter()
+                begin = time.process_time()
                 for cost in matrices:
                     solve(cost)
-                spent[name] = min(spent[name], (time.perf_counter() - begin) / len(matrices) * 1e6)
+                spent[name] = min(spent[name], (time.process_time() - begin) / len(matrices) * 1e6)
         for cost in matrices:
             ours, *others = (cost[solve(cost)].sum() for solve in solvers.values())
             assert np.allclose(others, ours, rtol=0, atol=1e-6), "the same optimum"
