@@ -21,6 +21,7 @@ EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 NOTEBOOKS = sorted(EXAMPLES.glob("*.ipynb"))
 SHORT = "newest_kernel"  # what the short run tries
+PEERS = [path for path in SCRIPTS if "--peers" in path.read_text(encoding="utf-8")]
 
 
 def test_there_are_scripts_and_notebooks() -> None:
@@ -46,6 +47,25 @@ def test_script(script: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip(), "it says what it found"
     assert not list(tmp_path.iterdir()), "it leaves no files behind"
+
+
+@pytest.mark.parametrize("script", PEERS, ids=lambda path: path.stem)
+@pytest.mark.long
+def test_peers_find_the_same_optima(script: Path, tmp_path: Path) -> None:
+    """The script compares every cost itself."""
+    done = subprocess.run(
+        [sys.executable, str(script), "--peers", "--quick"],
+        env=os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if "pip install" in done.stderr and "ImportError" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    assert done.returncode == 0, done.stderr
+    assert "times" in done.stdout
 
 
 def cells(notebook: Path) -> list[str]:
