@@ -543,7 +543,7 @@ class Feed:
             for known, _, _ in asks:  # the run of an earlier pod of that name has not ended
                 known.rest, known.version = self._loop.time() + _SOON, -1
             return
-        tasks = [ask.task(self._resources, rules.require) for _, ask, rules in asks]
+        tasks = [rules.task(ask, self._resources) for _, ask, rules in asks]
         priority = min(known.order[0] for known, _, _ in asks)
         created = seconds_of(asks[0][0].pod["metadata"].get("creationTimestamp"))
         space = asks[0][1].facts.space
@@ -700,6 +700,8 @@ class Feed:
         if there is None:
             return False
         try:
+            if self._together(ask):
+                return self.present.admits(ask, node)
             rules = self.present.rules(ask, self._counted)
         except ODD:
             return False
