@@ -182,6 +182,7 @@ class Feed:
         self._blockers: set[str] = set()
         self._gangs: dict[str, _Gang] = {}
         self._due: asyncio.Handle | None = None
+        self._complete = False
         self._victims: dict[str, str] = {}
         self._later: dict[str, dict[str, Object]] = {}  # bound and not taken over yet, by node
         self._late: dict[str, str] = {}  # their nodes
@@ -194,6 +195,11 @@ class Feed:
         return self._driver.closing
 
     # -- changes of objects -------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """Take note that all pods are known; none is submitted before, as the rules of others would be unknown."""
+        self._complete = True
+        self._soon()
 
     def see_node(self, name: str, node: Object | None) -> None:
         """Take note of a node, None for one that is gone."""
@@ -373,7 +379,7 @@ class Feed:
     def _look(self) -> None:
         """Submit the pods whose turn it is."""
         self._due = None
-        if self._driver.closing:
+        if self._driver.closing or not self._complete:
             return
         now = self._loop.time()
         end, later, gangs = now + _SLICE, float("inf"), set[str]()
