@@ -615,6 +615,7 @@ def test_pods_that_are_bound_are_taken_over_with_their_age(cluster: tuple[Kube, 
         feed(one)
         tasks = one.scheduler.cluster.tasks
         old, new = (f"/api/v1/namespaces/users/pods/{name}" for name in ("old", "new"))
+        await until(lambda: len(tasks) == 2)
         assert tasks.keys() == {old, new} and tasks[old].group.job.job.user == "users"
         assert tasks[new].began - tasks[old].began == 5
         free = {name: record.machine.capacity["cpu"] for name, record in one.scheduler.cluster.machines.items()}
@@ -788,6 +789,7 @@ def test_pods_that_may_be_displaced(
         one = Feed(
             driver, ("cpu",), SimpleNamespace(nominate=lambda *_: None), lambda: None, lambda *_: None, ("flowsched",)
         )  # type: ignore[arg-type]
+        one.complete()
         keep = {"metadata": {"name": "k", "namespace": "s"}, "spec": {"selector": {"matchLabels": {"app": "keep"}}}}
         one.see_object("poddisruptionbudgets", "s/k", keep)
         for path in ("/a", "/b", "/keep", "/new"):

@@ -25,7 +25,7 @@ from kube import Kube, kube
 
 import flowsched as fs
 from flowsched.cli.kube_scheduler import read_settings
-from flowsched.run.kubeapi import KubernetesError
+from flowsched.run.kubeapi import Api, KubernetesError
 from flowsched.run.kubescheduler import Election, KubeScheduler, KubeSettings, LeaseSettings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in place of containers")
@@ -95,6 +95,46 @@ def test_a_leader_that_is_dead_is_followed_after_its_time_and_one_that_cannot_re
         assert time.monotonic() - begun < 0.6, "before another one may begin"
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_lease_is_renewed_while_a_leader_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: bool) -> None:
+    """However long the lists take; a leader that has lost the lease by then binds no pod."""
+    leases = Leases()
+
+    class Slow(Api):
+        async def once(self, method: str, path: str, body: Any = None) -> Any:
+            return await leases.once(method, path, body)
+
+        async def list(self, kind: str) -> Any:
+            end, before, leases.away = time.monotonic() + (1.6 if away else 4.5), leases.version, away
+            while leases.version < before + 3 and time.monotonic() < end:
+                await asyncio.sleep(0.02)
+            return await super().list(kind)
+
+        async def ask(self, method: str, path: str, body: Any = None) -> Any:
+            return await Api.once(self, method, path, body)
+
+    monkeypatch.setattr("flowsched.run.kubescheduler.Api", Slow)
+
+    async def main(state: Kube, client: Any) -> None:
+        stop, lease = asyncio.Event(), LeaseSettings("space", "flowsched", 1.5)
+        running = asyncio.create_task(KubeScheduler(KubeSettings(lease=lease), client=client).run(stop))
+        path = make(state, "p")
+        await until(lambda: running.done() or state.pods[path]["spec"].get("nodeName"))
+        if away:
+            with pytest.raises(KubernetesError, match="the lease is lost"):
+                await running
+            assert "nodeName" not in state.pods[path]["spec"]
+        else:
+            assert not running.done() and leases.lease["spec"]["holderIdentity"]
+            stop.set()
+            await running
+
+    with kube(tmp_path) as (state, client):
+        state.node("n1")
+        state.dead.add("n1")
+        asyncio.run(main(state, client))
 
 
 def test_the_manifests_allow_the_lease_of_the_settings() -> None:

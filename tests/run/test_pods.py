@@ -11,6 +11,7 @@ import pytest
 
 import flowsched as fs
 from flowsched.cluster.model import LARGEST
+from flowsched.cluster.selectors import wanted_labels
 from flowsched.run.executor import Run
 from flowsched.run.podrules import Present, Rules, WaitsError
 from flowsched.run.pods import (
@@ -530,6 +531,23 @@ def test_numbers_that_are_kept_are_those_of_counting_again(seed: int) -> None:
         assert good == (
             set() if isinstance(allowed, str) else {name for name in allowed if ask.suits(kept.nodes[name].labels)}
         )
+
+
+def test_pods_of_a_wave_have_their_requirements_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = present(NODES, [pod("one", {"app": "x"}, node="a")])
+    kinds: list[dict[str, Any]] = [
+        {}, {"nodeSelector": {"zone": "x"}}, {"containers": [container("2")]},
+        {"tolerations": [{"key": "k", "operator": "Exists"}]},
+    ]  # fmt: skip
+    asks = [ask_of(f"/{i}", pod(f"{i}", {"app": "x"}, **anti(term("host", APP)), **kinds[i % 4])) for i in range(40)]
+    rules = there.rules(asks[0], ("cpu", "mem"))
+    expected, calls = [ask.task(("cpu", "mem"), rules.require) for ask in asks], list[str]()
+    monkeypatch.setattr(
+        "flowsched.cluster.model.wanted_labels",
+        lambda what, labels: (calls.append(what), wanted_labels(what, labels))[1],
+    )
+    assert [rules.task(ask, ("cpu", "mem")) for ask in asks] == expected
+    assert sum("constraints" in what for what in calls) == len(kinds)
 
 
 def test_a_trial_leaves_no_trace() -> None:

@@ -381,6 +381,15 @@ class Task:
             raise InputError(f"{me}: backoff without retries")
 
 
+def renamed(task: Task, id: Hashable) -> Task:
+    """Return a task that differs from another one only in its id; the rest is not checked again."""
+    if not plain_id(id):
+        check_id("task: id", id)
+    found = copy(task)
+    object.__setattr__(found, "id", id)
+    return found
+
+
 # Most tasks have only an id and a demand.
 _DEMAND, _DETAILS = Slots(Task, ["demand"]), Slots(Task, [f.name for f in fields(Task)[2:]])
 _NO_DETAILS = tuple(f.default if f.default_factory is MISSING else f.default_factory() for f in fields(Task)[2:])
@@ -481,8 +490,7 @@ class Tasks(Sequence[Task]):
 
     def _task(self, like: Task, i: int) -> Task:
         """Return the task at a position, of the run of `like`."""
-        found = copy(like)
-        object.__setattr__(found, "id", self.ids[i])
+        found = renamed(like, self.ids[i])
         if self.durations is not None:
             object.__setattr__(found, "duration", self.durations[i])
         return found

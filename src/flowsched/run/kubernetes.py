@@ -53,6 +53,10 @@ __all__ = ["KubernetesError", "KubernetesExecutor"]
 LOGGER = logging.getLogger("flowsched")
 
 
+_SLICE = 0.02
+"""Seconds for which pods are taken over at a time."""
+
+
 def _odd(path: str, error: Exception) -> KubernetesError:
     return KubernetesError(f"{path} is not understood: {type(error).__name__}: {error}")
 
@@ -216,7 +220,7 @@ class KubernetesExecutor(Adapter[_Pod]):
         ``UNSUPPORTED`` and the field in its condition and in an event.  A higher priority goes first, and may displace pods
         of a lower one within disruption budgets.  A pod that is deleted is cancelled.  Kubernetes has the state, so the
         scheduler needs no journal: pods that are bound already are taken over with the times of their creation and start,
-        and they stay when the driver ends.
+        before the first pod is placed, and they stay when the driver ends.
 
         Parameters
         ----------
@@ -230,18 +234,40 @@ class KubernetesExecutor(Adapter[_Pod]):
         self._reports = Reports(self._api, self.later) if advise is None else Advice(advise)
         refresh = self._settle_all
         self._feed = Feed(driver, self._resources, self._reports, refresh, self._hold, names, self._by_path)
-        self._ours = {path for path, pod in self._seen["pods"].items() if self._feed.adoptable(path, pod)}
-        for path in self._ours:
-            self._count(path)
-        for kind in ("nodes", "pods"):
-            for path, one in list(self._seen[kind].items()):
-                self._feed_one(kind, path, one)
-        left, self._ours = self._ours, set()
-        for path in left:
-            self._count(path)
+        for name, node in list(self._seen["nodes"].items()):
+            self._feed_one("nodes", name, node)
         for kind in OPTIONAL:
             self._api.watch(kind, "", partial(self._heard, kind))
         self._settle_all()  # nodes that were cordoned count from now on
+        self.later(self._take_over(self._feed))
+
+    async def _take_over(self, feed: Feed) -> None:
+        """Report the pods that are there, those of one node after the other.
+
+        There may be very many, and other work goes on meanwhile, such as the renewal of a lease.
+        """
+        by_node: dict[str, list[str]] = {}
+        for path, pod in self._seen["pods"].items():
+            by_node.setdefault((pod.get("spec") or {}).get("nodeName") or "", []).append(path)
+        end = self._loop.time() + _SLICE
+        for paths in by_node.values():
+            if self._loop.time() > end:
+                await asyncio.sleep(0)
+                end = self._loop.time() + _SLICE
+            if self._feed is not feed:
+                return
+            seen = self._seen["pods"]
+            ours = {path for path in paths if path in seen and feed.adoptable(path, seen[path])}
+            self._ours |= ours
+            for path in ours:
+                self._count(path)
+            for path in paths:
+                if path in seen:
+                    self._feed_one("pods", path, seen[path])
+            self._ours -= ours
+            for path in ours:
+                self._count(path)
+        feed.complete()
 
     def _hold(self, path: str, pod: Object, adopt: Callable[[], Adopted]) -> asyncio.Future[Any]:
         """Take over a pod that is bound.  Its node gets the room back that it had less for it, before the run takes that."""

@@ -249,25 +249,29 @@ class KubeScheduler:
                     self.state = "standby"
                     if not await _until(stop, election.lead()):
                         return
+                lost = None if election is None else asyncio.ensure_future(election.lost())
                 try:
-                    await self._lead(api, stop, election)
+                    await self._lead(api, stop, lost)
                 finally:
-                    if election is not None:
+                    if election is not None and lost is not None:
+                        lost.cancel()
+                        await asyncio.gather(lost, return_exceptions=True)
                         await election.leave()
         finally:
             await api.close()
 
-    async def _lead(self, api: Api, stop: asyncio.Event, election: Election | None) -> None:
+    async def _lead(self, api: Api, stop: asyncio.Event, lost: asyncio.Future[None] | None) -> None:
+        """Schedule until `stop` is set.  The lease is renewed meanwhile, as the lists of a large cluster take longer than it lasts."""
         self.state = "starting"
         resources = self._settings.resources or await _resources(api)
         executor = KubernetesExecutor(resources, client=self._client, lost=self._settings.lost)
         scheduler = Scheduler(self._settings.policy, resources=resources)
         async with Driver(scheduler, executor, round_limit=_ROUND, ahead=0.0) as self._driver:
-            executor.feed(self._driver, self._settings.names, self._advise)
-            self.state = "leading"
-            LOGGER.info("leading; resources: %s", ", ".join(resources))
-            ends = [self._driver.ended()] + ([election.lost()] if election is not None else [])
-            if await _until(stop, *ends):
+            if lost is None or not lost.done():
+                executor.feed(self._driver, self._settings.names, self._advise)
+                self.state = "leading"
+                LOGGER.info("leading; resources: %s", ", ".join(resources))
+            if await _until(stop, self._driver.ended(), *([] if lost is None else [lost])):
                 executor.abandon()
                 raise KubernetesError("the lease is lost")
 
@@ -335,7 +339,7 @@ async def _resources(api: Api) -> tuple[str, ...]:
 
 
 async def _until(stop: asyncio.Event, *acts: Any) -> bool:
-    """Wait for one of some coroutines, or until `stop` is set; return False in that case."""
+    """Wait for one of some coroutines or futures, or until `stop` is set; return False in that case."""
     tasks = [asyncio.ensure_future(act) for act in acts]
     ends = asyncio.ensure_future(stop.wait())
     try:

@@ -182,6 +182,7 @@ class Feed:
         self._blockers: set[str] = set()
         self._gangs: dict[str, _Gang] = {}
         self._due: asyncio.Handle | None = None
+        self._complete = False
         self._victims: dict[str, str] = {}
         self._later: dict[str, dict[str, Object]] = {}  # bound and not taken over yet, by node
         self._late: dict[str, str] = {}  # their nodes
@@ -194,6 +195,11 @@ class Feed:
         return self._driver.closing
 
     # -- changes of objects -------------------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        """Take note that all pods are known; none is submitted before, as the rules of others would be unknown."""
+        self._complete = True
+        self._soon()
 
     def see_node(self, name: str, node: Object | None) -> None:
         """Take note of a node, None for one that is gone."""
@@ -373,7 +379,7 @@ class Feed:
     def _look(self) -> None:
         """Submit the pods whose turn it is."""
         self._due = None
-        if self._driver.closing:
+        if self._driver.closing or not self._complete:
             return
         now = self._loop.time()
         end, later, gangs = now + _SLICE, float("inf"), set[str]()
@@ -543,7 +549,7 @@ class Feed:
             for known, _, _ in asks:  # the run of an earlier pod of that name has not ended
                 known.rest, known.version = self._loop.time() + _SOON, -1
             return
-        tasks = [ask.task(self._resources, rules.require) for _, ask, rules in asks]
+        tasks = [rules.task(ask, self._resources) for _, ask, rules in asks]
         priority = min(known.order[0] for known, _, _ in asks)
         created = seconds_of(asks[0][0].pod["metadata"].get("creationTimestamp"))
         space = asks[0][1].facts.space
@@ -700,6 +706,8 @@ class Feed:
         if there is None:
             return False
         try:
+            if self._together(ask):
+                return self.present.admits(ask, node)
             rules = self.present.rules(ask, self._counted)
         except ODD:
             return False

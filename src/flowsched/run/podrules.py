@@ -9,11 +9,12 @@ changes.  Pods that concern each other (`Rules.concerns`) therefore take turns, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowsched.cluster.model import Task, renamed
 from flowsched.cluster.selectors import HARD, keeps_off
 from flowsched.exceptions import FlowschedError
 from flowsched.run.podcensus import Census, Kind
@@ -67,12 +68,15 @@ class Rules:
         Pods with a common key concern each other.
     fields : list of str
         Those with requirements.
+    tasks : dict of tuple to Task
+        Tasks with these requirements, by their other facts; see `task`.
     """
 
     require: Requirements = field(default_factory=dict)
     wanted: dict[str, NodeTerm | None] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
     fields: list[str] = field(default_factory=list)
+    tasks: dict[tuple[Any, ...], Task] = field(default_factory=dict)
 
     def add(self, where: str, label: str, operator: str, values: Iterable[str] = ()) -> None:
         """Add a requirement; one of no value is met by no node."""
@@ -85,6 +89,21 @@ class Rules:
         self.require.setdefault(label, []).append((operator, *values))
         if label == NAME:
             self.wanted[NAME] = None
+
+    def task(self, ask: Ask, resources: Sequence[str]) -> Task:
+        """Return the task of a pod with these rules.
+
+        Pods of a wave have them in common, and they may name most nodes, so they are checked once for pods that are alike.
+        """
+        if not self.require:
+            return ask.task(resources)
+        asked = ask.facts.requests
+        demand = tuple(asked[name] for name in resources)
+        key = demand, repr(ask.constraints), tuple(ask.prefers), tuple(ask.tolerations)
+        like = self.tasks.get(key)
+        if like is None:
+            like = self.tasks[key] = ask.task(resources, self.require)
+        return renamed(like, ask.facts.path)
 
 
 @dataclass(slots=True)
