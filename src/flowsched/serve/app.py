@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import hmac
 import logging
 import re
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import TaskRecord
@@ -28,6 +29,7 @@ from flowsched.exceptions import FlowschedError, UnknownIdError
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 from flowsched.serve import wire
+from flowsched.serve.access import OPERATOR, Access, Role, Tokens
 from flowsched.serve.service import Service
 from flowsched.serve.wire import RequestError, Row
 from flowsched.version import __version__
@@ -75,8 +77,14 @@ class RequestLimits:
     connections: int = 1000
 
 
-def application(service: Service, token: str, limits: RequestLimits = RequestLimits()) -> Starlette:
-    """Return the ASGI application of a service; it starts and stops the service with itself."""
+def application(service: Service, token: str | Tokens, limits: RequestLimits = RequestLimits()) -> Starlette:
+    """Return the ASGI application of a service; it starts and stops the service with itself.
+
+    Parameters
+    ----------
+    token : str or Tokens
+        A single token may do everything.
+    """
     return _Routes(service, token, limits).application()
 
 
@@ -84,20 +92,22 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _Routes:
-    def __init__(self, service: Service, token: str, limits: RequestLimits) -> None:
+    def __init__(self, service: Service, token: str | Tokens, limits: RequestLimits) -> None:
         self._service, self._limits = service, limits
-        self._token = hashlib.sha256(token.encode()).digest()
+        self._tokens = Tokens([(token, OPERATOR)]) if isinstance(token, str) else token
 
     def application(self) -> Starlette:
         open, closed = self._answered, self._guarded
+        whole = partial(self._guarded, roles=("read", "operator"))
+        changing = partial(self._guarded, roles=("user", "operator"))
         routes = [
             Route("/", open(self._page)),
             Route("/healthz", open(self._health)),
-            Route("/metrics", closed(self._metrics)),
-            Route("/v1/events", closed(self._events), methods=["POST"]),
-            Route("/v1/what-if", closed(self._what_if), methods=["POST"]),
-            Route("/v1/rounds", closed(self._rounds)),
-            Route("/v1/rounds/stream", closed(self._stream)),
+            Route("/metrics", whole(self._metrics)),
+            Route("/v1/events", changing(self._events), methods=["POST"]),
+            Route("/v1/what-if", changing(self._what_if), methods=["POST"]),
+            Route("/v1/rounds", whole(self._rounds)),
+            Route("/v1/rounds/stream", whole(self._stream)),
             Route("/v1/state", closed(self._state)),
             Route("/v1/overview", closed(self._overview)),
             Route("/v1/explain/{task:path}", closed(self._explain)),
@@ -132,15 +142,19 @@ class _Routes:
 
         return answer
 
-    def _guarded(self, handler: _Handler) -> _Handler:
-        """Refuse requests without the token."""
+    def _guarded(self, handler: _Handler, roles: Sequence[Role] = get_args(Role)) -> _Handler:
+        """Refuse requests without a token, or with that of another role."""
 
         async def checked(request: Request) -> Response:
             scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            digest = hashlib.sha256(given.strip().encode("latin-1")).digest()
-            if not hmac.compare_digest(digest, self._token) or scheme.lower() != "bearer":
+            access = self._tokens.find(given.strip())
+            if access is None or scheme.lower() != "bearer":
                 error = {"error": "the token is missing or wrong; send 'Authorization: Bearer TOKEN'"}
                 return _json(error, 401, {"www-authenticate": "Bearer", "connection": "close"})
+            if access.role not in roles:
+                error = {"error": f"a token of the role {' or '.join(roles)} expected, this one has {access.role}"}
+                return _json(error, 403, {"connection": "close"})
+            request.state.access = access
             return await handler(request)
 
         return self._answered(checked)
@@ -184,11 +198,12 @@ class _Routes:
         if key is not None and not _KEY.fullmatch(key):
             raise RequestError("Idempotency-Key: 1 to 200 visible ASCII characters expected")
         body, events = await self._decoded(request)
-        return _json(await self._service.tell(events, key, "" if key is None else hashlib.sha256(body).hexdigest()))
+        digest = "" if key is None else hashlib.sha256(body).hexdigest()
+        return _json(await self._service.tell(events, key, digest, request.state.access))
 
     async def _what_if(self, request: Request) -> Response:
         _, events = await self._decoded(request)
-        return _json(await self._service.what_if(events))
+        return _json(await self._service.what_if(events, request.state.access))
 
     async def _rounds(self, request: Request) -> Response:
         newest = self._service.rounds
@@ -223,21 +238,21 @@ class _Routes:
                 await newest.more(after, 5.0)
 
     async def _state(self, request: Request) -> Response:
-        service = self._service
+        service, access = self._service, request.state.access
 
         def state() -> bytes:
-            return wire.spelt({"round": service.made, **_state(service.scheduler)})
+            return wire.spelt({"round": service.made, **_state(service.scheduler, access)})
 
         return await _packed(request, await service.ask(state))
 
     async def _overview(self, request: Request) -> Response:
-        service = self._service
+        service, access = self._service, request.state.access
         first = _number(request, "first", 0, 2**40)
         tasks, machines = _number(request, "tasks", 200, 10_000), _number(request, "machines", 2000, 100_000)
         past = list(service.past)
 
         def overview() -> bytes:
-            shown = _overview(service.scheduler, service.last, first, tasks, machines)
+            shown = _overview(service.scheduler, access, service.last, first, tasks, machines)
             return wire.spelt(
                 {"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown}
             )
@@ -245,12 +260,15 @@ class _Routes:
         return await _packed(request, await service.ask(overview))
 
     async def _explain(self, request: Request) -> Response:
-        service, said = self._service, request.path_params["task"]
+        service, said, access = self._service, request.path_params["task"], request.state.access
         machine = request.query_params.get("machine")
 
         def reason() -> Row:
             cluster = service.scheduler.cluster
             task = _id(said, cluster.tasks)
+            record = cluster.tasks.get(task)
+            if record is not None and not access.sees(record.group.job.job.user):
+                raise UnknownIdError(f"unknown task {quoted(task)}")
             where = () if machine is None else (_id(machine, cluster.machines),)
             why = wire.reason(service.scheduler.explain(task, *where))
             return {"task": task, **why, "machine": cluster.placement(task)}
@@ -341,20 +359,24 @@ def _id(said: str, known: Any) -> Any:
         return said
 
 
-def _state(scheduler: Scheduler) -> Row:
-    """Return all machines, jobs, users and tasks, with the numbers of the runs."""
+def _state(scheduler: Scheduler, access: Access) -> Row:
+    """Return all machines, and the jobs, users and tasks that may be seen, with the numbers of the runs."""
     cluster = scheduler.cluster
+    jobs = [record for record in cluster.jobs.values() if access.sees(record.job.user)]
+    tasks: Iterable[TaskRecord] = cluster.tasks.values()
+    if access.restricted:
+        tasks = (task for task in tasks if access.sees(task.group.job.job.user))
     return {
         "events": cluster.events,
         "resources": cluster.resources.names,
         "machines": list(_machines(cluster, None)),
-        "users": [{"id": user.id, "quota": user.quota} for user in cluster.users.values()],
+        "users": [{"id": user.id, "quota": user.quota} for user in cluster.users.values() if access.sees(user.id)],
         "jobs": [
             {"id": r.job.id, "user": r.job.user, "priority": r.job.priority, "gang": r.job.gang, "closed": r.job.closed,
              "tasks": len(r.tasks)}
-            for r in cluster.jobs.values()
+            for r in jobs
         ],
-        "tasks": [_task(cluster, task) for task in cluster.tasks.values()],
+        "tasks": [_task(cluster, task) for task in tasks],
     }  # fmt: skip
 
 
@@ -375,27 +397,39 @@ def _machines(cluster: Cluster, most: int | None) -> Iterator[Row]:
                "capacity": capacity.tolist(), "used": (capacity - free).tolist()}  # fmt: skip
 
 
-def _overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, machines: int) -> Row:
-    """Return the data of the live page: machines, waiting tasks from position `first` on, users and counts."""
+def _overview(scheduler: Scheduler, access: Access, last: Round | None, first: int, tasks: int, machines: int) -> Row:
+    """Return the data of the live page: machines, waiting tasks from position `first` on, users and counts.
+
+    A restricted access has the tasks, counts and reasons of its user, and the machines as they are.
+    """
     cluster = scheduler.cluster
     waiting = _EMPTY if last is None else last.waiting
     metrics = scheduler.metrics()
+    users = _users(cluster, _EMPTY if last is None else last.shares, access)
+    running, queued = metrics["tasks_running"], metrics["tasks_waiting"]
+    codes: Any = metrics["waiting_by_reason"]
+    shown: Iterable[Hashable] = waiting
+    if access.restricted:
+        running, queued = (sum(user[name] for user in users) for name in ("running", "waiting"))
+        shown = [id for id in waiting if id in cluster.tasks and access.sees(cluster.tasks[id].group.job.job.user)]
+        codes = Counter(waiting[id].code.value for id in shown)
     return {
         "events": cluster.events,
         "resources": cluster.resources.names,
         "machines": list(_machines(cluster, machines)),
         "all_machines": len(cluster.machines),
-        "waiting": list(_queue(cluster, waiting, first, tasks)),
-        "all_waiting": metrics["tasks_waiting"],
-        "codes": {code: count for code, count in metrics["waiting_by_reason"].items() if count},  # type: ignore[union-attr]
-        "users": _users(cluster, _EMPTY if last is None else last.shares),
-        **{name: metrics[name] for name in ("tasks_running", "rounds_total", "placements_total", "preemptions_total")},
+        "waiting": list(_queue(cluster, waiting, islice(shown, first, first + tasks))),
+        "all_waiting": queued,
+        "codes": {code: count for code, count in codes.items() if count},
+        "users": users,
+        "tasks_running": running,
+        **{name: metrics[name] for name in ("rounds_total", "placements_total", "preemptions_total")},
     }
 
 
-def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Row]:
-    """Yield waiting tasks with their reasons, in the order of the round."""
-    for id in islice(waiting, first, first + most):
+def _queue(cluster: Cluster, waiting: Any, shown: Iterable[Hashable]) -> Iterator[Row]:
+    """Yield waiting tasks with their reasons."""
+    for id in shown:
         task = cluster.tasks.get(id)
         if task is not None and task.row < 0:
             group, why = task.group, waiting[id]
@@ -405,13 +439,13 @@ def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Ro
                    **wire.reason(why)}  # fmt: skip
 
 
-def _users(cluster: Cluster, shares: Any) -> list[Row]:
+def _users(cluster: Cluster, shares: Any, access: Access) -> list[Row]:
     """Return users: tasks, the part of each resource of the working machines, and the entitlement if it is known."""
     amounts: dict[Hashable, NDArray[np.int64]] = {}
     counts: dict[Hashable, list[int]] = {}
     for job in cluster.jobs.values():
-        if job.tasks:
-            user = job.job.user
+        user = job.job.user
+        if job.tasks and access.sees(user):
             used = amounts.setdefault(user, np.zeros(len(cluster.resources.names), np.int64))
             count = counts.setdefault(user, [0, 0])
             for group in job.each_group():

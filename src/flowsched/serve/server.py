@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowsched.exceptions import InputError
+from flowsched.serve.access import Tokens
 from flowsched.serve.app import RequestLimits, application
 from flowsched.serve.service import Service
 
@@ -120,7 +121,7 @@ class _Server(uvicorn.Server):
 async def serve(
     service: Service,
     listener: socket.socket,
-    token: str,
+    token: str | Tokens,
     *,
     limits: RequestLimits = RequestLimits(),  # noqa: B008, it is frozen
     begun: Callable[[], object] | None = None,
@@ -131,6 +132,8 @@ async def serve(
     ----------
     listener : socket
         See `bound`.
+    token : str or Tokens
+        A single token may do everything.
     begun : callable, optional
         Called as soon as requests are accepted.
 
