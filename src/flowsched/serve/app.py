@@ -11,7 +11,7 @@ import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
@@ -69,6 +69,7 @@ class RequestLimits:
     seconds : float
         Time limit of the head of a request, of its body, and of a client's receipt of a piece of a stream.
     connections : int
+        Number of connections.  The requests in progress of one user, or of the tokens of one other role, are at most half as many.
     """
 
     body: int = 8 << 20
@@ -95,6 +96,8 @@ class _Routes:
     def __init__(self, service: Service, token: str | Tokens, limits: RequestLimits) -> None:
         self._service, self._limits = service, limits
         self._tokens = Tokens([(token, OPERATOR)]) if isinstance(token, str) else token
+        self._busy = Counter[Access]()
+        """Requests in progress."""
 
     def application(self) -> Starlette:
         open, closed = self._answered, self._guarded
@@ -154,10 +157,22 @@ class _Routes:
             if access.role not in roles:
                 error = {"error": f"a token of the role {' or '.join(roles)} expected, this one has {access.role}"}
                 return _json(error, 403, {"connection": "close"})
+            if self._busy[access] >= max(1, self._limits.connections // 2):
+                error = {"error": f"{self._busy[access]} requests are in progress with such tokens; repeat it later"}
+                return _json(error, 429, {"retry-after": "1", "connection": "close"})
             request.state.access = access
-            return await handler(request)
+            with self._in_progress(access):
+                return await handler(request)
 
         return self._answered(checked)
+
+    @contextmanager
+    def _in_progress(self, access: Access) -> Iterator[None]:
+        self._busy[access] += 1
+        try:
+            yield
+        finally:
+            self._busy[access] -= 1
 
     async def _http_error(self, request: Request, error: Any) -> Response:
         headers = dict(error.headers or {})
@@ -217,25 +232,28 @@ class _Routes:
         after = _number(request, "after", self._service.rounds.newest, 2**53)
         self._service.rounds.after(after, 0)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._lines(after), headers=headers, media_type="application/x-ndjson")
+        return StreamingResponse(
+            self._lines(after, request.state.access), headers=headers, media_type="application/x-ndjson"
+        )
 
-    async def _lines(self, after: int) -> AsyncIterator[bytes]:
+    async def _lines(self, after: int, access: Access) -> AsyncIterator[bytes]:
         """Yield rounds as lines of JSON; an empty line means that there are none at present."""
         newest = self._service.rounds
-        while True:
-            try:
-                rounds = newest.after(after, 100)
-            except RequestError as gone:
-                yield wire.spelt(gone.answer()) + b"\n"
-                return
-            if rounds:
-                after += len(rounds)
-                yield b"\n".join((*rounds, b""))
-            elif newest.closed:
-                return
-            else:
-                yield b"\n"
-                await newest.more(after, 5.0)
+        with self._in_progress(access):
+            while True:
+                try:
+                    rounds = newest.after(after, 100)
+                except RequestError as gone:
+                    yield wire.spelt(gone.answer()) + b"\n"
+                    return
+                if rounds:
+                    after += len(rounds)
+                    yield b"\n".join((*rounds, b""))
+                elif newest.closed:
+                    return
+                else:
+                    yield b"\n"
+                    await newest.more(after, 5.0)
 
     async def _state(self, request: Request) -> Response:
         service, access = self._service, request.state.access
