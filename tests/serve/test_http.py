@@ -247,7 +247,7 @@ def test_the_token_is_asked_for_before_the_body_is_read(served: Served) -> None:
 @pytest.mark.parametrize(("method", "path", "status"), [
     ("GET", "/v1/events", 405), ("DELETE", "/v1/state", 405), ("GET", "/v2", 404), ("PUT", "/", 405), ("BREW", "/healthz", 405),
     ("GET", "/v1/rounds?after=-1", 400), ("GET", "/v1/rounds?after=1e3", 400), ("GET", "/v1/rounds?wait=9999", 400),
-    ("GET", "/v1/overview?tasks=99999999999999999999", 400),
+    ("GET", "/v1/overview?tasks=99999999999999999999", 400), ("GET", "/v1/state?rack=1", 400), ("GET", "/v1/rounds?afer=1", 400),
 ])  # fmt: skip
 def test_wrong_methods_and_paths_are_refused(served: Served, method: str, path: str, status: int) -> None:
     got, answer = served.request(method, path)

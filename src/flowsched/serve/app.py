@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
 from itertools import islice
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import quoted
+from flowsched.boundary.validate import nearest, quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import TaskRecord
 from flowsched.exceptions import FlowschedError, UnknownIdError
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
-from flowsched.serve import wire
+from flowsched.serve import openapi, wire
 from flowsched.serve.access import OPERATOR, Access, Role, Tokens
 from flowsched.serve.service import Service
 from flowsched.serve.wire import RequestError, Row
@@ -48,7 +48,7 @@ except ImportError as missing:
 
 _LOGGER = logging.getLogger("flowsched.serve")
 
-_KEY = re.compile(r"[!-~]{1,200}")
+_KEY = re.compile(openapi.KEY)
 
 _SMALL = 1000
 """Bytes of an answer that is not worth compressing."""
@@ -100,23 +100,27 @@ class _Routes:
         """Requests in progress."""
 
     def application(self) -> Starlette:
-        open, closed = self._answered, self._guarded
-        whole = partial(self._guarded, roles=("read", "operator"))
-        changing = partial(self._guarded, roles=("user", "operator"))
         routes = [
-            Route("/", open(self._page)),
-            Route("/healthz", open(self._health)),
-            Route("/metrics", whole(self._metrics)),
-            Route("/v1/events", changing(self._events), methods=["POST"]),
-            Route("/v1/what-if", changing(self._what_if), methods=["POST"]),
-            Route("/v1/rounds", whole(self._rounds)),
-            Route("/v1/rounds/stream", whole(self._stream)),
-            Route("/v1/state", closed(self._state)),
-            Route("/v1/overview", closed(self._overview)),
-            Route("/v1/explain/{task:path}", closed(self._explain)),
+            Route(one.path.replace("{task}", "{task:path}"), self._handler(one), methods=[one.method])
+            for one in openapi.OPERATIONS
         ]
         errors: Any = {HTTPException: self._http_error}
         return Starlette(routes=routes, exception_handlers=errors, lifespan=self._life)
+
+    def _handler(self, one: openapi.Operation) -> _Handler:
+        handler: _Handler = getattr(self, f"_{one.name}")
+        if one.roles is None:
+            return self._answered(handler)
+        names = [*openapi.QUERIES.get(one.name, ()), *openapi.TEXTS.get(one.name, ())]
+
+        async def known(request: Request) -> Response:
+            for name in request.query_params:
+                if name not in names:
+                    known = ", ".join(names) or "none"
+                    raise RequestError(f"query: {quoted(name)}: unknown; known: {known}{nearest(name, names)}")
+            return await handler(request)
+
+        return self._guarded(known, one.roles)
 
     @asynccontextmanager
     async def _life(self, app: Starlette) -> AsyncIterator[None]:
@@ -145,7 +149,7 @@ class _Routes:
 
         return answer
 
-    def _guarded(self, handler: _Handler, roles: Sequence[Role] = get_args(Role)) -> _Handler:
+    def _guarded(self, handler: _Handler, roles: Sequence[Role]) -> _Handler:
         """Refuse requests without a token, or with that of another role."""
 
         async def checked(request: Request) -> Response:
@@ -222,14 +226,14 @@ class _Routes:
 
     async def _rounds(self, request: Request) -> Response:
         newest = self._service.rounds
-        after = _number(request, "after", newest.newest, 2**53)
-        await newest.more(after, _number(request, "wait", 0, 60))
-        rounds = newest.after(after, _number(request, "limit", 1000, 10_000))
+        after, wait, limit = (_number(request, "rounds", name, newest.newest) for name in ("after", "wait", "limit"))
+        await newest.more(after, wait)
+        rounds = newest.after(after, limit)
         text = b'{"newest":%d,"rounds":[%s]}' % (after + len(rounds), b",".join(rounds))
         return Response(text, media_type="application/json")
 
     async def _stream(self, request: Request) -> Response:
-        after = _number(request, "after", self._service.rounds.newest, 2**53)
+        after = _number(request, "stream", "after", self._service.rounds.newest)
         self._service.rounds.after(after, 0)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(
@@ -265,8 +269,7 @@ class _Routes:
 
     async def _overview(self, request: Request) -> Response:
         service, access = self._service, request.state.access
-        first = _number(request, "first", 0, 2**40)
-        tasks, machines = _number(request, "tasks", 200, 10_000), _number(request, "machines", 2000, 100_000)
+        first, tasks, machines = (_number(request, "overview", name) for name in ("first", "tasks", "machines"))
         past = list(service.past)
 
         def overview() -> bytes:
@@ -310,6 +313,13 @@ class _Routes:
         registry = CollectorRegistry()
         registry.register(collector)
         return partial(generate_latest, registry)
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(self._described, media_type="application/json")
+
+    @cached_property
+    def _described(self) -> bytes:
+        return wire.spelt(openapi.document(self._limits.events))
 
     async def _health(self, request: Request) -> Response:
         service = self._service
@@ -356,12 +366,13 @@ async def _packed(request: Request, text: bytes) -> Response:
     return Response(text, 200, headers, "application/json")
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
+def _number(request: Request, operation: str, name: str, newest: int = 0) -> int:
+    query = openapi.QUERIES[operation][name]
     said = request.query_params.get(name)
     if said is None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,16}", said) or int(said) > most:
-        raise RequestError(f"{name}: a whole number from 0 to {most} expected")
+        return newest if query.default is None else query.default
+    if not re.fullmatch(r"[0-9]{1,16}", said) or int(said) > query.most:
+        raise RequestError(f"{name}: a whole number from 0 to {query.most} expected")
     return int(said)
 
 
