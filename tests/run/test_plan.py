@@ -124,6 +124,37 @@ def test_a_long_chain_fails_without_recursion() -> None:
     assert len(over) == 3000 and over[2] == ("j2", End(FAILED, "not run: j1 did not run"))
 
 
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cancelled_task_counts_as_failed_in_every_form(begun: bool, late: bool) -> None:
+    """Before it begins or while it runs; for jobs that were there, and for those submitted later."""
+    first = "[[job]]\nname = 'fit'\ncommand = 'x'\ncount = 2\nat_most = 1\n"
+    rest = "".join(
+        f"[[job]]\nname = '{name}'\ncommand = 'x'\nafter = {after}\n"
+        for name, after in (
+            ("ok", "['fit']"), ("any", "{any = ['fit']}"), ("failed", "{failed = ['fit']}"), ("next", "{ok = ['ok']}"),
+            ("mended", "{failed = ['ok']}"), ("other", "['fit.0']"),
+        )
+    )  # fmt: skip
+    plan = planned(first if late else first + rest)
+    over = dict[str, End]()
+    started = released(plan)
+    if begun:
+        over |= plan.end("fit.0", End(DONE))
+        started += released(plan)
+    over |= plan.end("fit.1", End(CANCELLED, "an operator cancelled it"))
+    if not begun:
+        over |= plan.end("fit.0", End(DONE))
+    if late:
+        file = read_jobs("jobs.toml", "out", content=(first + rest).encode())
+        over |= plan.add(file.jobs[1:], 0.0)
+    started += released(plan)
+    assert over.pop("fit.0").outcome == DONE and over.pop("fit.1").outcome == CANCELLED
+    assert over == {"ok": End(FAILED, "not run: fit.1 was cancelled"), "next": End(FAILED, "not run: ok did not run")}
+    ran = ["fit.0", "fit.1"] if begun else ["fit.0"]
+    assert sorted(started) == sorted([*ran, "any", "failed", "mended", "other"])
+
+
 MISTAKES = [
     ("[[job]]\nname = 'a'\ncommand = 'x'\nafter = ['b']", "line 4, column 1: job 'a': after: no job or task is named 'b'"),
     ("[[job]]\nname = 'prep'\ncommand = 'x'\n[[job]]\nname = 'a'\ncommand = 'x'\nafter = {ok = ['prpe']}", "line 7, column 1: job 'a': after: no job or task is named 'prpe'; did you mean 'prep'?"),

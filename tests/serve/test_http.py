@@ -12,6 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def test_the_token_is_asked_for_before_the_body_is_read(served: Served) -> None:
 @pytest.mark.parametrize(("method", "path", "status"), [
     ("GET", "/v1/events", 405), ("DELETE", "/v1/state", 405), ("GET", "/v2", 404), ("PUT", "/", 405), ("BREW", "/healthz", 405),
     ("GET", "/v1/rounds?after=-1", 400), ("GET", "/v1/rounds?after=1e3", 400), ("GET", "/v1/rounds?wait=9999", 400),
-    ("GET", "/v1/overview?tasks=99999999999999999999", 400),
+    ("GET", "/v1/overview?tasks=99999999999999999999", 400), ("GET", "/v1/state?rack=1", 400), ("GET", "/v1/rounds?afer=1", 400),
 ])  # fmt: skip
 def test_wrong_methods_and_paths_are_refused(served: Served, method: str, path: str, status: int) -> None:
     got, answer = served.request(method, path)
@@ -298,6 +299,44 @@ def test_a_second_request_that_is_slow_ends_too(served: Served) -> None:
         while part := plug.recv(65536):
             got += part
     assert b" 408 " in got
+
+
+@pytest.mark.parametrize("served_first", [False, True])
+def test_slow_clients_do_not_take_the_connections_of_others(served_first: bool) -> None:
+    """More slow connections than the service has, whose heads never end, before the first request or after one."""
+    whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with ending(small(seconds=60)) as served, ExitStack() as plugs:
+        client = served.client()
+        stream = client.stream(client.state()["round"])
+        for _ in range(120):
+            plug = plugs.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30))
+            if served_first:
+                plug.sendall(whole)
+                assert b" 200 " in plug.recv(65536)
+            plug.sendall(whole[:20])
+        for _ in range(20):
+            assert served.request("GET", "/healthz", token=None)[0] == 200
+        name, submitted = job(1)
+        served.client().tell(submitted)
+        assert next(stream)["reasons"][0]["tasks"] == [f"{name}.0"]  # a request in progress stays
+        stream.close()
+
+
+def test_one_client_has_at_most_half_of_the_connections() -> None:
+    with ending(small(seconds=60)) as served, ExitStack() as plugs:
+        slow = [
+            plugs.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=30)) for _ in range(25)
+        ]
+        for plug in slow:
+            plug.sendall(HEAD + b"Content-Length: 100\r\n\r\n[")
+        while (got := served.request("GET", "/v1/state"))[0] == 200:
+            time.sleep(0.01)
+        assert got[0] == 429 and "25 requests" in got[1]["error"]
+        assert served.request("GET", "/healthz", token=None)[0] == 200
+        slow[0].close()
+        while served.request("GET", "/v1/state")[0] == 429:
+            time.sleep(0.01)
+        plugs.close()
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ from flowsched.serve import Service
 from flowsched.serve.app import RequestLimits
 from flowsched.serve.server import bound, serve
 listener = bound("127.0.0.1", 0)
-limits = RequestLimits(body=20_000, events=50, seconds=0.5, connections=50)
+limits = RequestLimits(body=20_000, events=50, seconds=float(sys.argv[2]), connections=50)
 service = Service(fs.Scheduler(resources=("cpu", "gpu")), kept=20_000)
 url = f"Serving at http://127.0.0.1:{listener.getsockname()[1]}/"
 asyncio.run(serve(service, listener, sys.argv[1], limits=limits, begun=lambda: print(url, flush=True)))
@@ -103,8 +103,8 @@ class Served:
         return status, err
 
 
-def small() -> Served:
-    return Served("-c", _SMALL, TOKEN)
+def small(seconds: float = 0.5) -> Served:
+    return Served("-c", _SMALL, TOKEN, str(seconds))
 
 
 def command(*options: object, **environment: str) -> Served:

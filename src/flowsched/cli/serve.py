@@ -18,11 +18,11 @@ from flowsched.exceptions import FlowschedError, InputError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
-from flowsched.serve import Service, ToldRequests
+from flowsched.serve import Service, ToldRequests, access
 
 _FAILED = 1
 
-_SHORTEST, _LONGEST = 16, 4096
+_LONGEST = 4096
 
 
 @click.command("serve", cls=endings.Command)
@@ -45,6 +45,10 @@ _SHORTEST, _LONGEST = 16, 4096
 @click.option(
     "--token-file", type=endings.FILE, metavar="FILE",
     help="File with the token. By default the variable FLOWSCHED_TOKEN, or a new token, which is printed.",
+)  # fmt: skip
+@click.option(
+    "--tokens", type=endings.FILE, metavar="FILE",
+    help="TOML or JSON with tokens of the roles read, user and operator.",
 )  # fmt: skip
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True,
@@ -71,8 +75,8 @@ _SHORTEST, _LONGEST = 16, 4096
     help="Limit on the computing time of a round.",
 )
 def serve(
-    journal: Path | None, history: float | None, host: str, port: int, token_file: Path | None, policy: str, resources: str, interval: float,
-    time_limit: float | None,
+    journal: Path | None, history: float | None, host: str, port: int, token_file: Path | None, tokens: Path | None, policy: str, resources: str,
+    interval: float, time_limit: float | None,
 ) -> None:  # fmt: skip
     """Serve a scheduler by HTTP: events in, rounds out, a live page at /.
 
@@ -94,9 +98,11 @@ def serve(
         from flowsched.serve import server
     except ImportError as missing:
         raise BadInput(str(missing)) from None
-    token = token_of(token_file)
-    if token is None and not server.is_loopback(host):
-        raise BadInput(f"--host {host}: others reach it, so it needs a token: --token-file or FLOWSCHED_TOKEN")
+    token, known = token_of(token_file), tokens_of(tokens)
+    if token is None and not known and not server.is_loopback(host):
+        raise BadInput(
+            f"--host {host}: others reach it, so it needs a token: --token-file, --tokens or FLOWSCHED_TOKEN"
+        )
     chosen = policy_named(policy) if ":" in policy else Policy.named(policy)
     names = tuple(name.strip() for name in resources.split(","))
     listener = server.bound(host, port)
@@ -107,14 +113,17 @@ def serve(
     service = Service(scheduler, told, interval=interval, round_limit=time_limit, history=seconds)
     if journal is None:
         click.echo("Without --journal, all is lost when the service ends.", err=True)
-    given, (address, number) = token or secrets.token_urlsafe(24), listener.getsockname()[:2]
+    made = None if token or known else secrets.token_urlsafe(24)
+    if token or made:
+        known = [*known, (token or made or "", access.OPERATOR)]
+    address, number = listener.getsockname()[:2]
     where = f"http://{f'[{address}]' if ':' in address else address}:{number}/"
 
     def begun() -> None:
-        click.echo(f"Serving at {where}{'' if token else f'#token={given}'}")
+        click.echo(f"Serving at {where}{'' if made is None else f'#token={made}'}")
 
     try:
-        asyncio.run(server.serve(service, listener, given, begun=begun))
+        asyncio.run(server.serve(service, listener, access.Tokens(known), begun=begun))
     except FlowschedError as error:
         click.echo(f"flowsched serve: {endings.shortened(str(error))}", err=True)
         raise SystemExit(_FAILED) from None
@@ -131,6 +140,20 @@ def token_of(path: Path | None) -> str | None:
             raise BadInput(f"--token-file: {error}") from None
         except (OSError, ValueError) as error:
             raise BadInput(f"--token-file: {path}: {getattr(error, 'strerror', None) or 'no text'}") from None
-    if token is not None and (len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token):
-        raise BadInput(f"token: at least {_SHORTEST} visible ASCII characters expected, got {quoted('*' * len(token))}")
+    if token is not None and not access.is_token(token):
+        raise BadInput(
+            f"token: at least {access.SHORTEST} visible ASCII characters expected, got {quoted('*' * len(token))}"
+        )
     return token
+
+
+def tokens_of(path: Path | None) -> list[tuple[str, access.Access]]:
+    """Return the tokens of a file, none without one."""
+    if path is None:
+        return []
+    try:
+        return access.read_tokens(path)
+    except InputError as error:
+        raise BadInput(f"--tokens: {error}") from None
+    except OSError as error:
+        raise BadInput(f"--tokens: {path}: {error.strerror}") from None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import hmac
 import logging
 import re
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.resources import files
@@ -21,13 +21,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import nearest, quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import TaskRecord
 from flowsched.exceptions import FlowschedError, UnknownIdError
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
-from flowsched.serve import wire
+from flowsched.serve import openapi, wire
+from flowsched.serve.access import OPERATOR, Access, Role, Tokens
 from flowsched.serve.service import Service
 from flowsched.serve.wire import RequestError, Row
 from flowsched.version import __version__
@@ -46,7 +48,7 @@ except ImportError as missing:
 
 _LOGGER = logging.getLogger("flowsched.serve")
 
-_KEY = re.compile(r"[!-~]{1,200}")
+_KEY = re.compile(openapi.KEY)
 
 _SMALL = 1000
 """Bytes of an answer that is not worth compressing."""
@@ -67,6 +69,7 @@ class RequestLimits:
     seconds : float
         Time limit of the head of a request, of its body, and of a client's receipt of a piece of a stream.
     connections : int
+        Number of connections.  The requests in progress of one user, or of the tokens of one other role, are at most half as many.
     """
 
     body: int = 8 << 20
@@ -75,8 +78,14 @@ class RequestLimits:
     connections: int = 1000
 
 
-def application(service: Service, token: str, limits: RequestLimits = RequestLimits()) -> Starlette:
-    """Return the ASGI application of a service; it starts and stops the service with itself."""
+def application(service: Service, token: str | Tokens, limits: RequestLimits = RequestLimits()) -> Starlette:
+    """Return the ASGI application of a service; it starts and stops the service with itself.
+
+    Parameters
+    ----------
+    token : str or Tokens
+        A single token may do everything.
+    """
     return _Routes(service, token, limits).application()
 
 
@@ -84,26 +93,34 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _Routes:
-    def __init__(self, service: Service, token: str, limits: RequestLimits) -> None:
+    def __init__(self, service: Service, token: str | Tokens, limits: RequestLimits) -> None:
         self._service, self._limits = service, limits
-        self._token = hashlib.sha256(token.encode()).digest()
+        self._tokens = Tokens([(token, OPERATOR)]) if isinstance(token, str) else token
+        self._busy = Counter[Access]()
+        """Requests in progress."""
 
     def application(self) -> Starlette:
-        open, closed = self._answered, self._guarded
         routes = [
-            Route("/", open(self._page)),
-            Route("/healthz", open(self._health)),
-            Route("/metrics", closed(self._metrics)),
-            Route("/v1/events", closed(self._events), methods=["POST"]),
-            Route("/v1/what-if", closed(self._what_if), methods=["POST"]),
-            Route("/v1/rounds", closed(self._rounds)),
-            Route("/v1/rounds/stream", closed(self._stream)),
-            Route("/v1/state", closed(self._state)),
-            Route("/v1/overview", closed(self._overview)),
-            Route("/v1/explain/{task:path}", closed(self._explain)),
+            Route(one.path.replace("{task}", "{task:path}"), self._handler(one), methods=[one.method])
+            for one in openapi.OPERATIONS
         ]
         errors: Any = {HTTPException: self._http_error}
         return Starlette(routes=routes, exception_handlers=errors, lifespan=self._life)
+
+    def _handler(self, one: openapi.Operation) -> _Handler:
+        handler: _Handler = getattr(self, f"_{one.name}")
+        if one.roles is None:
+            return self._answered(handler)
+        names = [*openapi.QUERIES.get(one.name, ()), *openapi.TEXTS.get(one.name, ())]
+
+        async def known(request: Request) -> Response:
+            for name in request.query_params:
+                if name not in names:
+                    known = ", ".join(names) or "none"
+                    raise RequestError(f"query: {quoted(name)}: unknown; known: {known}{nearest(name, names)}")
+            return await handler(request)
+
+        return self._guarded(known, one.roles)
 
     @asynccontextmanager
     async def _life(self, app: Starlette) -> AsyncIterator[None]:
@@ -132,18 +149,34 @@ class _Routes:
 
         return answer
 
-    def _guarded(self, handler: _Handler) -> _Handler:
-        """Refuse requests without the token."""
+    def _guarded(self, handler: _Handler, roles: Sequence[Role]) -> _Handler:
+        """Refuse requests without a token, or with that of another role."""
 
         async def checked(request: Request) -> Response:
             scheme, _, given = request.headers.get("authorization", "").partition(" ")
-            digest = hashlib.sha256(given.strip().encode("latin-1")).digest()
-            if not hmac.compare_digest(digest, self._token) or scheme.lower() != "bearer":
+            access = self._tokens.find(given.strip())
+            if access is None or scheme.lower() != "bearer":
                 error = {"error": "the token is missing or wrong; send 'Authorization: Bearer TOKEN'"}
                 return _json(error, 401, {"www-authenticate": "Bearer", "connection": "close"})
-            return await handler(request)
+            if access.role not in roles:
+                error = {"error": f"a token of the role {' or '.join(roles)} expected, this one has {access.role}"}
+                return _json(error, 403, {"connection": "close"})
+            if self._busy[access] >= max(1, self._limits.connections // 2):
+                error = {"error": f"{self._busy[access]} requests are in progress with such tokens; repeat it later"}
+                return _json(error, 429, {"retry-after": "1", "connection": "close"})
+            request.state.access = access
+            with self._in_progress(access):
+                return await handler(request)
 
         return self._answered(checked)
+
+    @contextmanager
+    def _in_progress(self, access: Access) -> Iterator[None]:
+        self._busy[access] += 1
+        try:
+            yield
+        finally:
+            self._busy[access] -= 1
 
     async def _http_error(self, request: Request, error: Any) -> Response:
         headers = dict(error.headers or {})
@@ -184,60 +217,63 @@ class _Routes:
         if key is not None and not _KEY.fullmatch(key):
             raise RequestError("Idempotency-Key: 1 to 200 visible ASCII characters expected")
         body, events = await self._decoded(request)
-        return _json(await self._service.tell(events, key, "" if key is None else hashlib.sha256(body).hexdigest()))
+        digest = "" if key is None else hashlib.sha256(body).hexdigest()
+        return _json(await self._service.tell(events, key, digest, request.state.access))
 
     async def _what_if(self, request: Request) -> Response:
         _, events = await self._decoded(request)
-        return _json(await self._service.what_if(events))
+        return _json(await self._service.what_if(events, request.state.access))
 
     async def _rounds(self, request: Request) -> Response:
         newest = self._service.rounds
-        after = _number(request, "after", newest.newest, 2**53)
-        await newest.more(after, _number(request, "wait", 0, 60))
-        rounds = newest.after(after, _number(request, "limit", 1000, 10_000))
+        after, wait, limit = (_number(request, "rounds", name, newest.newest) for name in ("after", "wait", "limit"))
+        await newest.more(after, wait)
+        rounds = newest.after(after, limit)
         text = b'{"newest":%d,"rounds":[%s]}' % (after + len(rounds), b",".join(rounds))
         return Response(text, media_type="application/json")
 
     async def _stream(self, request: Request) -> Response:
-        after = _number(request, "after", self._service.rounds.newest, 2**53)
+        after = _number(request, "stream", "after", self._service.rounds.newest)
         self._service.rounds.after(after, 0)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._lines(after), headers=headers, media_type="application/x-ndjson")
+        return StreamingResponse(
+            self._lines(after, request.state.access), headers=headers, media_type="application/x-ndjson"
+        )
 
-    async def _lines(self, after: int) -> AsyncIterator[bytes]:
+    async def _lines(self, after: int, access: Access) -> AsyncIterator[bytes]:
         """Yield rounds as lines of JSON; an empty line means that there are none at present."""
         newest = self._service.rounds
-        while True:
-            try:
-                rounds = newest.after(after, 100)
-            except RequestError as gone:
-                yield wire.spelt(gone.answer()) + b"\n"
-                return
-            if rounds:
-                after += len(rounds)
-                yield b"\n".join((*rounds, b""))
-            elif newest.closed:
-                return
-            else:
-                yield b"\n"
-                await newest.more(after, 5.0)
+        with self._in_progress(access):
+            while True:
+                try:
+                    rounds = newest.after(after, 100)
+                except RequestError as gone:
+                    yield wire.spelt(gone.answer()) + b"\n"
+                    return
+                if rounds:
+                    after += len(rounds)
+                    yield b"\n".join((*rounds, b""))
+                elif newest.closed:
+                    return
+                else:
+                    yield b"\n"
+                    await newest.more(after, 5.0)
 
     async def _state(self, request: Request) -> Response:
-        service = self._service
+        service, access = self._service, request.state.access
 
         def state() -> bytes:
-            return wire.spelt({"round": service.made, **_state(service.scheduler)})
+            return wire.spelt({"round": service.made, **_state(service.scheduler, access)})
 
         return await _packed(request, await service.ask(state))
 
     async def _overview(self, request: Request) -> Response:
-        service = self._service
-        first = _number(request, "first", 0, 2**40)
-        tasks, machines = _number(request, "tasks", 200, 10_000), _number(request, "machines", 2000, 100_000)
+        service, access = self._service, request.state.access
+        first, tasks, machines = (_number(request, "overview", name) for name in ("first", "tasks", "machines"))
         past = list(service.past)
 
         def overview() -> bytes:
-            shown = _overview(service.scheduler, service.last, first, tasks, machines)
+            shown = _overview(service.scheduler, access, service.last, first, tasks, machines)
             return wire.spelt(
                 {"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown}
             )
@@ -245,12 +281,15 @@ class _Routes:
         return await _packed(request, await service.ask(overview))
 
     async def _explain(self, request: Request) -> Response:
-        service, said = self._service, request.path_params["task"]
+        service, said, access = self._service, request.path_params["task"], request.state.access
         machine = request.query_params.get("machine")
 
         def reason() -> Row:
             cluster = service.scheduler.cluster
             task = _id(said, cluster.tasks)
+            record = cluster.tasks.get(task)
+            if record is not None and not access.sees(record.group.job.job.user):
+                raise UnknownIdError(f"unknown task {quoted(task)}")
             where = () if machine is None else (_id(machine, cluster.machines),)
             why = wire.reason(service.scheduler.explain(task, *where))
             return {"task": task, **why, "machine": cluster.placement(task)}
@@ -274,6 +313,13 @@ class _Routes:
         registry = CollectorRegistry()
         registry.register(collector)
         return partial(generate_latest, registry)
+
+    async def _openapi(self, request: Request) -> Response:
+        return Response(self._described, media_type="application/json")
+
+    @cached_property
+    def _described(self) -> bytes:
+        return wire.spelt(openapi.document(self._limits.events))
 
     async def _health(self, request: Request) -> Response:
         service = self._service
@@ -320,12 +366,13 @@ async def _packed(request: Request, text: bytes) -> Response:
     return Response(text, 200, headers, "application/json")
 
 
-def _number(request: Request, name: str, default: int, most: int) -> int:
+def _number(request: Request, operation: str, name: str, newest: int = 0) -> int:
+    query = openapi.QUERIES[operation][name]
     said = request.query_params.get(name)
     if said is None:
-        return default
-    if not re.fullmatch(r"[0-9]{1,16}", said) or int(said) > most:
-        raise RequestError(f"{name}: a whole number from 0 to {most} expected")
+        return newest if query.default is None else query.default
+    if not re.fullmatch(r"[0-9]{1,16}", said) or int(said) > query.most:
+        raise RequestError(f"{name}: a whole number from 0 to {query.most} expected")
     return int(said)
 
 
@@ -341,20 +388,24 @@ def _id(said: str, known: Any) -> Any:
         return said
 
 
-def _state(scheduler: Scheduler) -> Row:
-    """Return all machines, jobs, users and tasks, with the numbers of the runs."""
+def _state(scheduler: Scheduler, access: Access) -> Row:
+    """Return all machines, and the jobs, users and tasks that may be seen, with the numbers of the runs."""
     cluster = scheduler.cluster
+    jobs = [record for record in cluster.jobs.values() if access.sees(record.job.user)]
+    tasks: Iterable[TaskRecord] = cluster.tasks.values()
+    if access.restricted:
+        tasks = (task for task in tasks if access.sees(task.group.job.job.user))
     return {
         "events": cluster.events,
         "resources": cluster.resources.names,
         "machines": list(_machines(cluster, None)),
-        "users": [{"id": user.id, "quota": user.quota} for user in cluster.users.values()],
+        "users": [{"id": user.id, "quota": user.quota} for user in cluster.users.values() if access.sees(user.id)],
         "jobs": [
             {"id": r.job.id, "user": r.job.user, "priority": r.job.priority, "gang": r.job.gang, "closed": r.job.closed,
              "tasks": len(r.tasks)}
-            for r in cluster.jobs.values()
+            for r in jobs
         ],
-        "tasks": [_task(cluster, task) for task in cluster.tasks.values()],
+        "tasks": [_task(cluster, task) for task in tasks],
     }  # fmt: skip
 
 
@@ -375,27 +426,39 @@ def _machines(cluster: Cluster, most: int | None) -> Iterator[Row]:
                "capacity": capacity.tolist(), "used": (capacity - free).tolist()}  # fmt: skip
 
 
-def _overview(scheduler: Scheduler, last: Round | None, first: int, tasks: int, machines: int) -> Row:
-    """Return the data of the live page: machines, waiting tasks from position `first` on, users and counts."""
+def _overview(scheduler: Scheduler, access: Access, last: Round | None, first: int, tasks: int, machines: int) -> Row:
+    """Return the data of the live page: machines, waiting tasks from position `first` on, users and counts.
+
+    A restricted access has the tasks, counts and reasons of its user, and the machines as they are.
+    """
     cluster = scheduler.cluster
     waiting = _EMPTY if last is None else last.waiting
     metrics = scheduler.metrics()
+    users = _users(cluster, _EMPTY if last is None else last.shares, access)
+    running, queued = metrics["tasks_running"], metrics["tasks_waiting"]
+    codes: Any = metrics["waiting_by_reason"]
+    shown: Iterable[Hashable] = waiting
+    if access.restricted:
+        running, queued = (sum(user[name] for user in users) for name in ("running", "waiting"))
+        shown = [id for id in waiting if id in cluster.tasks and access.sees(cluster.tasks[id].group.job.job.user)]
+        codes = Counter(waiting[id].code.value for id in shown)
     return {
         "events": cluster.events,
         "resources": cluster.resources.names,
         "machines": list(_machines(cluster, machines)),
         "all_machines": len(cluster.machines),
-        "waiting": list(_queue(cluster, waiting, first, tasks)),
-        "all_waiting": metrics["tasks_waiting"],
-        "codes": {code: count for code, count in metrics["waiting_by_reason"].items() if count},  # type: ignore[union-attr]
-        "users": _users(cluster, _EMPTY if last is None else last.shares),
-        **{name: metrics[name] for name in ("tasks_running", "rounds_total", "placements_total", "preemptions_total")},
+        "waiting": list(_queue(cluster, waiting, islice(shown, first, first + tasks))),
+        "all_waiting": queued,
+        "codes": {code: count for code, count in codes.items() if count},
+        "users": users,
+        "tasks_running": running,
+        **{name: metrics[name] for name in ("rounds_total", "placements_total", "preemptions_total")},
     }
 
 
-def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Row]:
-    """Yield waiting tasks with their reasons, in the order of the round."""
-    for id in islice(waiting, first, first + most):
+def _queue(cluster: Cluster, waiting: Any, shown: Iterable[Hashable]) -> Iterator[Row]:
+    """Yield waiting tasks with their reasons."""
+    for id in shown:
         task = cluster.tasks.get(id)
         if task is not None and task.row < 0:
             group, why = task.group, waiting[id]
@@ -405,13 +468,13 @@ def _queue(cluster: Cluster, waiting: Any, first: int, most: int) -> Iterator[Ro
                    **wire.reason(why)}  # fmt: skip
 
 
-def _users(cluster: Cluster, shares: Any) -> list[Row]:
+def _users(cluster: Cluster, shares: Any, access: Access) -> list[Row]:
     """Return users: tasks, the part of each resource of the working machines, and the entitlement if it is known."""
     amounts: dict[Hashable, NDArray[np.int64]] = {}
     counts: dict[Hashable, list[int]] = {}
     for job in cluster.jobs.values():
-        if job.tasks:
-            user = job.job.user
+        user = job.job.user
+        if job.tasks and access.sees(user):
             used = amounts.setdefault(user, np.zeros(len(cluster.resources.names), np.int64))
             count = counts.setdefault(user, [0, 0])
             for group in job.each_group():

@@ -1,4 +1,9 @@
-"""Server of a service: uvicorn, with a time limit for the heads of requests and its own shutdown."""
+"""Server of a service: uvicorn, with limits for slow clients and its own shutdown.
+
+Slow clients cannot use up the connections.  A connection *waits* while it has no request in progress: before its first
+head, during a slow one, and between requests.  When nine tenths of all connections are taken, a new one replaces the one
+that has waited longest.  A fast client waits for milliseconds, so it is the slow ones that go.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,11 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from flowsched.exceptions import InputError
+from flowsched.serve.access import Tokens
 from flowsched.serve.app import RequestLimits, application
 from flowsched.serve.service import Service
 
@@ -23,6 +30,12 @@ except ImportError as missing:
 
 _HEAD = 32 << 10
 """Largest size of a head in bytes."""
+
+_FILES = 256
+"""Open files apart from the connections that are counted; aborted connections stay open for one turn of the event loop."""
+
+_ACCEPTED, _QUEUED = 32, 1024
+"""Connections that are accepted in one turn of the event loop, and that may wait for it."""
 
 
 def is_loopback(host: str) -> bool:
@@ -42,13 +55,17 @@ def bound(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)  # asyncio sends at once only if the protocol is named
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(1024)
+        listener.listen(_QUEUED)
     except OSError as error:
         raise InputError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
     return listener
 
 
-def _protocol(seconds: float) -> type[H11Protocol]:
+def _protocol(seconds: float, most: int) -> type[H11Protocol]:
+    waiting: dict[H11Protocol, None] = {}
+    """Connections without a request in progress; the one that has waited longest is first."""
+    crowded = most - max(1, most // 10)
+
     class Protocol(H11Protocol):
         """Connection that is closed if the head of a request, or the receipt of a response, takes too long."""
 
@@ -57,6 +74,11 @@ def _protocol(seconds: float) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            if len(self.connections) > crowded and waiting:
+                oldest = next(iter(waiting))
+                del waiting[oldest]
+                oldest.transport.abort()
+            waiting[self] = None
             self._expect_head()
 
         def data_received(self, data: bytes) -> None:
@@ -67,9 +89,16 @@ def _protocol(seconds: float) -> type[H11Protocol]:
         def handle_events(self) -> None:
             super().handle_events()
             if not self._between():
+                waiting.pop(self, None)
                 self._unset_head()
 
+        def on_response_complete(self) -> None:
+            if not self.transport.is_closing():
+                waiting[self] = None
+            super().on_response_complete()
+
         def connection_lost(self, error: Exception | None) -> None:
+            waiting.pop(self, None)
             self._unset_head()
             self.resume_writing()
             super().connection_lost(error)
@@ -110,6 +139,21 @@ _LATE = (
 )
 
 
+def _affordable(connections: int) -> int:
+    """Raise the process's limit of open files as far as necessary and possible; return the connections it has room for."""
+    try:
+        import resource
+    except ImportError:
+        return connections  # Windows has no such limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        connections = max(soft // 2, soft - _FILES)
+    return connections
+
+
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -120,7 +164,7 @@ class _Server(uvicorn.Server):
 async def serve(
     service: Service,
     listener: socket.socket,
-    token: str,
+    token: str | Tokens,
     *,
     limits: RequestLimits = RequestLimits(),  # noqa: B008, it is frozen
     begun: Callable[[], object] | None = None,
@@ -131,6 +175,8 @@ async def serve(
     ----------
     listener : socket
         See `bound`.
+    token : str or Tokens
+        A single token may do everything.
     begun : callable, optional
         Called as soon as requests are accepted.
 
@@ -139,10 +185,11 @@ async def serve(
     BaseException
         The exception that ended the service.
     """
+    limits = replace(limits, connections=_affordable(limits.connections))
     config = uvicorn.Config(
-        application(service, token, limits), http=_protocol(limits.seconds), ws="none", lifespan="on", log_config=None,
+        application(service, token, limits), http=_protocol(limits.seconds, limits.connections), ws="none", lifespan="on", log_config=None,
         access_log=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=5,
-        limit_concurrency=limits.connections, h11_max_incomplete_event_size=_HEAD, loop="asyncio",
+        limit_concurrency=limits.connections, h11_max_incomplete_event_size=_HEAD, backlog=_ACCEPTED, loop="asyncio",
     )  # fmt: skip
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     server, loop = _Server(config), asyncio.get_running_loop()
@@ -159,8 +206,10 @@ async def serve(
     try:
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
-        if begun is not None and not serving.done():
-            begun()
+        if not serving.done():
+            listener.listen(_QUEUED)  # the server's own call has made the queue as short as a turn
+            if begun is not None:
+                begun()
         owner = asyncio.create_task(service.wait())
         await asyncio.wait([serving, owner], return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True

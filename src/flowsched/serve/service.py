@@ -32,6 +32,7 @@ from flowsched.exceptions import DuplicateIdError, FlowschedError, JournalError,
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 from flowsched.serve import wire
+from flowsched.serve.access import OPERATOR, Access
 from flowsched.serve.told import ToldRequests
 from flowsched.serve.wire import RequestError, Row
 
@@ -59,6 +60,7 @@ class _Request(NamedTuple):
     digest: str
     answer: asyncio.Future[Row]
     come: float
+    access: Access
 
 
 class Service:
@@ -142,7 +144,9 @@ class Service:
         """True while requests are accepted."""
         return not self._closing and self.failed is None
 
-    async def tell(self, events: Sequence[Event], key: str | None = None, digest: str = "") -> Row:
+    async def tell(
+        self, events: Sequence[Event], key: str | None = None, digest: str = "", access: Access = OPERATOR
+    ) -> Row:
         """Apply the events of a request, all or none.
 
         Parameters
@@ -151,6 +155,8 @@ class Service:
             Repeated requests with the same key happen once.
         digest : str
             Digest of the request, to detect another one with the same key.
+        access : Access
+            Access of the request's token.
 
         Returns
         -------
@@ -164,6 +170,7 @@ class Service:
         """
         self._check_open()
         if key is not None:
+            key = access.scoped(key)
             same = self._under_way.get(key)
             if same is not None:
                 _check_same(digest, same.digest)
@@ -172,7 +179,7 @@ class Service:
             if known is not None:
                 _check_same(digest, known.digest)
                 return {"events": known.size, "repeated": True}
-        request = _Request(events, key, digest, asyncio.get_running_loop().create_future(), time.perf_counter())
+        request = _Request(events, key, digest, asyncio.get_running_loop().create_future(), time.perf_counter(), access)
         if key is not None:
             self._under_way[key] = request
         self._asked[id(request)] = request
@@ -185,20 +192,30 @@ class Service:
         self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._worker, question)
 
-    async def what_if(self, events: Sequence[Event]) -> Row:
-        """Return the round that would follow these events; see `Scheduler.what_if`."""
+    async def what_if(self, events: Sequence[Event], access: Access = OPERATOR) -> Row:
+        """Return the round that would follow these events, as far as the access allows; see `Scheduler.what_if`."""
         async with self._copies:
             copy = await self.ask(self.scheduler.copy)
-            return await asyncio.to_thread(self._supposed, copy, events)
+            return await asyncio.to_thread(self._supposed, copy, events, access)
 
-    def _supposed(self, copy: Scheduler, events: Sequence[Event]) -> Row:
+    def _supposed(self, copy: Scheduler, events: Sequence[Event], access: Access) -> Row:
+        events = access.allowed(copy.cluster, events)
         try:
             copy.apply(*events)
         except FlowschedError as error:
             raise _refused(error) from None
         round = copy.schedule(self._clock(), self._round_limit)
-        waiting = wire.reasons(round.waiting, round.waiting)
-        return {"now": round.now, **wire.deltas(round.deltas, {}), "waiting": waiting, "again_at": round.again_at}
+        cluster = copy.cluster
+
+        def seen(task: Hashable) -> bool:
+            return not access.restricted or access.sees(cluster.tasks[task].group.job.job.user)
+
+        deltas = wire.deltas((delta for delta in round.deltas if seen(delta.task)), {})
+        for row in (*deltas["migrated"], *deltas["preempted"]):
+            if not seen(row["by"]):
+                row["by"] = None
+        waiting = wire.reasons(round.waiting, filter(seen, round.waiting))
+        return {"now": round.now, **deltas, "waiting": waiting, "again_at": round.again_at}
 
     def _check_open(self) -> None:
         if self.failed is not None:
@@ -321,7 +338,7 @@ class Service:
 
     def _happen_one(self, request: _Request) -> Row:
         scheduler, cluster = self.scheduler, self.scheduler.cluster
-        events = request.events
+        events = request.access.allowed(cluster, request.events)
         before = cluster.events
         if request.key is not None and events:
             self._requests.begin(request.key, request.digest)

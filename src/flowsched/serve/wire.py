@@ -89,9 +89,9 @@ def _event(index: int, record: Any) -> ev.Event:
     kind = record.get("kind")
     if not isinstance(kind, str):
         refuse("kind", f"the name of an event expected, got {quoted(kind)}")
-    known = _kind(kind)
+    known = kind_fields(kind)
     if known is None:
-        refuse("kind", f"unknown, got {quoted(kind)}{nearest(kind, filter(_kind, ev.__all__))}")
+        refuse("kind", f"unknown, got {quoted(kind)}{nearest(kind, filter(kind_fields, ev.__all__))}")
     for name in known:
         if known[name] and name not in record:
             refuse(name, "is missing")
@@ -124,7 +124,7 @@ _TASK = tuple(f.name for f in fields(Task))
 
 
 @cache
-def _kind(name: str) -> dict[str, bool] | None:
+def kind_fields(name: str) -> dict[str, bool] | None:
     """Return the fields of a kind of event, True for required ones; None for an unknown kind."""
     kind = getattr(ev, name, None) if name in ev.__all__ else None
     if not isinstance(kind, type) or not issubclass(kind, ev.Event) or kind is ev.Event:
