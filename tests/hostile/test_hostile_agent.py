@@ -229,7 +229,7 @@ os._exit(0)
 """
 
 NURSERY = """
-import os, sys
+import os, sys, traceback
 from flowsched.hrm import Negotiator, ResourceUnit, Store
 from flowsched.hrm.agent import Agent
 
@@ -265,6 +265,8 @@ for line in sys.stdin:
             live(line.strip())
         except SystemExit as leave:
             status = leave.code
+        except Exception:
+            traceback.print_exc()
         finally:
             os._exit(status)
     print(child, flush=True)
