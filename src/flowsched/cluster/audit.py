@@ -404,11 +404,13 @@ def _wishes(cls: TaskClass) -> tuple[Any, tuple[int | None, int | None], frozens
 def _affinity(inventory: Inventory, fresh: Inventory, live: set[int], leaving: bool) -> None:
     mine, made = inventory.affinity, fresh.affinity
     _must({c: k for c, k in mine._classes.items() if c in live} == made._classes, "kinds of classes differ")
-    same = ["_rack", "_rows"]
+    _must(all(type(rows) is dict for rows in mine._rows.values()), "a rack that is no mapping")
+    _must({row: rack for rack, rows in mine._rows.items() for row in rows} == mine._rack, "racks and machines differ")
+    _must(sum(map(len, mine._rows.values())) == len(mine._rack), "a machine in two racks")
+    _must(all(mine._rack.get(row) == rack for row, rack in made._rack.items()), "a machine of another rack")
     if mine._classes.keys() <= live and not leaving:
-        same += ["_on", "_in", "_spread", "_avoided", "fussy"]
-    for name in same:
-        _must(getattr(mine, name) == getattr(made, name), f"affinity{name} contradicts the records")
+        for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "fussy"):
+            _must(getattr(mine, name) == getattr(made, name), f"affinity{name} contradicts the records")
     _must(type(mine._top) is int and made._top <= mine._top <= inventory.rows, "affinity has too few or too many rows")
 
 
