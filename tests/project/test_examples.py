@@ -28,15 +28,12 @@ def test_there_are_scripts_and_notebooks() -> None:
     assert len(SCRIPTS) >= 8 and len(NOTEBOOKS) >= 2
 
 
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(path, id=path.stem, marks=() if path.stem == SHORT else pytest.mark.long) for path in SCRIPTS],
-)
-def test_script(script: Path, tmp_path: Path) -> None:
+def ran(folder: Path, *arguments: str) -> str:
+    """Run an example in a folder, and return what it prints; skip the test if a package is missing."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
+        [sys.executable, *arguments],
         env=os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])},
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
@@ -45,7 +42,15 @@ def test_script(script: Path, tmp_path: Path) -> None:
     if "pip install" in done.stderr and "ImportError" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip(), "it says what it found"
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(path, id=path.stem, marks=() if path.stem == SHORT else pytest.mark.long) for path in SCRIPTS],
+)
+def test_script(script: Path, tmp_path: Path) -> None:
+    assert ran(tmp_path, "-W", "error", str(script)).strip(), "it says what it found"
     assert not list(tmp_path.iterdir()), "it leaves no files behind"
 
 
@@ -53,19 +58,7 @@ def test_script(script: Path, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_peers_find_the_same_optima(script: Path, tmp_path: Path) -> None:
     """The script compares every cost itself."""
-    done = subprocess.run(
-        [sys.executable, str(script), "--peers", "--quick"],
-        env=os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    if "pip install" in done.stderr and "ImportError" in done.stderr:
-        pytest.skip(done.stderr.splitlines()[-1])
-    assert done.returncode == 0, done.stderr
-    assert "times" in done.stdout
+    assert "times" in ran(tmp_path, str(script), "--peers", "--quick")
 
 
 def cells(notebook: Path) -> list[str]:

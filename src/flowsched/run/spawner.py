@@ -20,10 +20,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from uuid import uuid4
 
-from flowsched.hrm.agent.processes import BECOME, TOKEN, Entry, Family, is_open, start_time
+from flowsched.hrm.agent.processes import BECOME, TOKEN, Entry, Family, Gate, is_open, start_time
 
 _SERVER = (
     BECOME
@@ -107,27 +106,6 @@ while True:
 """The program of the spawner.  It answers each request with 0 and the negative pid, or an errno; an exited child is a pid and its status."""
 
 
-@dataclass(slots=True)
-class Spawned:
-    """The first process of a run at its gate."""
-
-    family: Family
-    _key: int
-
-    def release(self) -> None:
-        """Release the process, which then makes the command."""
-        try:
-            os.write(self._key, b"go\n")
-        finally:
-            self.abandon()
-
-    def abandon(self) -> None:
-        """Close the gate; a process that was not released ends there."""
-        key, self._key = self._key, -1
-        if key >= 0:
-            os.close(key)
-
-
 class Spawner:
     """The spawner of one driver.
 
@@ -142,7 +120,7 @@ class Spawner:
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
 
-    def hold(self, command: Sequence[str], environment: Mapping[str, str], entry: Entry, status: str) -> Spawned:
+    def hold(self, command: Sequence[str], environment: Mapping[str, str], entry: Entry, status: str) -> Gate:
         """Start the first process of a run, and keep it at its gate.
 
         Raise OSError or ValueError if there is no process, no descriptor or no memory left, or the command is none.
@@ -161,7 +139,7 @@ class Spawner:
             start = start_time(pid)
             if start is None:
                 raise ProcessLookupError(f"process {pid} is not in /proc")
-            return Spawned(Family(pid, start, token), key)
+            return Gate(Family(pid, start, token), key)
         except BaseException:
             os.close(key)
             raise

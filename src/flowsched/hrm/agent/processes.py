@@ -158,30 +158,40 @@ class Family:
 
 
 @dataclass(slots=True)
-class Held:
-    """A container's first process at its gate."""
+class Gate:
+    """A first process at its gate: it has done nothing."""
 
-    process: subprocess.Popen[bytes]
     family: Family
     _key: int
 
     def release(self) -> None:
-        """Release the process, which then executes the command."""
+        """Release the process, which then makes or becomes the command."""
         try:
             os.write(self._key, b"go\n")
         finally:
             self._close()
 
     def abandon(self) -> None:
-        """End the process, which has done nothing."""
+        """Close the gate; a process that was not released ends there."""
         self._close()
-        self.process.kill()
-        self.process.wait()
 
     def _close(self) -> None:
         key, self._key = self._key, -1
         if key >= 0:
             os.close(key)
+
+
+@dataclass(slots=True)
+class Held(Gate):
+    """A container's first process at its gate, a child of this process."""
+
+    process: subprocess.Popen[bytes]
+
+    def abandon(self) -> None:
+        """End the process, and wait for it."""
+        self._close()
+        self.process.kill()
+        self.process.wait()
 
 
 def hold(
@@ -215,7 +225,7 @@ def hold(
         start = start_time(process.pid)
         if start is None:
             raise ProcessLookupError(f"process {process.pid} is not in /proc")
-        return Held(process, Family(process.pid, start, token), key)
+        return Held(Family(process.pid, start, token), key, process)
     except BaseException:
         os.close(key)
         process.kill()
