@@ -13,7 +13,8 @@
 1
 
 An `Engine` makes and applies decisions.  `Durable` has the public calls: it guards each one, meters it, and writes it
-into the journal before it returns.  `Scheduler` and adapters such as `FineGrained` are durables over engines of their own.
+into the journal before it returns; a round is written with its commit, or with the next call.  `Scheduler` and adapters
+such as `FineGrained` are durables over engines of their own.
 
 Rules of every public call:
 
