@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from executors import FakeExecutor, run_fake
 
 import flowsched as fs
-from flowsched.run import Driver, Ended, Run, Stopped, TaskLostError, Told
+from flowsched.run import Driver, Ended, LocalExecutor, Run, Stopped, TaskLostError, Told
 
 
 def cluster(**machines: float) -> FakeExecutor:
@@ -471,3 +473,27 @@ def test_a_drain_holds_whatever_the_executor_reports() -> None:
             await driver.drained()
 
     run_fake(main)
+
+
+def test_a_journal_that_grows_is_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart makes few rounds again, however many there were; the work is the same."""
+    monkeypatch.setattr("flowsched.journal.journal._LONG_SECONDS", 0.0)
+    monkeypatch.setattr("flowsched.journal.journal._LONG_PART", 0.0)
+    path = tmp_path / "state.db"
+
+    async def main(first: int) -> None:
+        scheduler = fs.Scheduler(resources=("cpu",), journal=path)
+        if first:
+            assert scheduler.recovery is not None and scheduler.recovery.rounds <= 1
+        async with Driver(scheduler, LocalExecutor({"cpu": 1})) as driver:
+            for i in range(first, first + 5):
+                job = fs.JobSubmitted(f"j{i}", [fs.Task(f"t{i}", {"cpu": 1})])
+                (done,) = driver.submit(job, {f"t{i}": ["true"]}).values()
+                assert await done == 0
+        scheduler.journal.close()
+
+    for first in (0, 5):
+        asyncio.run(main(first))
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        counts = dict(db.execute("select kind, count(*) from calls group by kind").fetchall())
+    assert counts["state"] > 5 and counts["commit"] >= 10

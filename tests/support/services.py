@@ -48,7 +48,17 @@ class Served:
         if not self.said.startswith("Serving at"):
             raise AssertionError(self.process.communicate())
         self.url = self.said.split()[-1].partition("#")[0]
-        self.port = int(self.url.rpartition(":")[2].strip("/"))
+
+    @classmethod
+    def of(cls, process: subprocess.Popen[str], url: str) -> Served:
+        """A service that was begun otherwise."""
+        served = cls.__new__(cls)
+        served.process, served.url, served.clients = process, url, []
+        return served
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2].strip("/"))
 
     def client(self, **settings: Any) -> Client:
         """A client that is closed when this has ended."""

@@ -113,6 +113,9 @@ _FAILED = 1
 @click.option(
     "--stay", is_flag=True, help="With --state: do not end with the last task; `flowsched submit` brings more."
 )
+@click.option(
+    "--standby", is_flag=True, help="With --state: wait while another driver has it, and go on when that one has ended."
+)
 @click.option("--dry-run", is_flag=True, help="Print where tasks would start and which never fit, and run nothing.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def run(
@@ -126,6 +129,7 @@ def run(
     elastic: bool,
     retry_failed: bool,
     stay: bool,
+    standby: bool,
     dry_run: bool,
     quiet: bool,
 ) -> None:
@@ -153,6 +157,7 @@ def run(
       flowsched run jobs.toml --state today        after a kill, the same command continues
       flowsched run jobs.toml --state today --retry-failed
       flowsched run --state today --stay     no file: `flowsched submit` brings the jobs
+      flowsched run jobs.toml --state today --standby    takes over from another driver
       flowsched run jobs.toml --dry-run
       flowsched run jobs.toml --on dask://10.0.0.1:8786
       flowsched run jobs.toml --on ray       the Ray cluster of this machine
@@ -172,6 +177,8 @@ def run(
         raise BadInput("FILE: a file of jobs expected; without one, --state DIR and --stay")
     if stay and state is None:
         raise BadInput("--stay: jobs come through the socket in the state, so --state DIR is needed")
+    if standby and state is None:
+        raise BadInput("--standby: of a state, so --state DIR is needed")
     if retry_failed and state is None:
         raise BadInput("--retry-failed: of an earlier call, so --state DIR is needed")
     if dry_run and (file is None or state is not None):
@@ -186,9 +193,11 @@ def run(
         )
         return
     content = None if file is None else read(file, _LONGEST)
+    journal = None
     if state is not None:
         state = state.resolve()
         private.folder("--state", state)
+        journal = _journal(state, standby, words)
     records = Records(state)
     try:
         command = _Run(records, output, on == "kubernetes" or on.startswith("kubernetes:"), words)
@@ -203,9 +212,18 @@ def run(
             command = _Run(records, output, command.kubernetes, words)
         executor = _executor_of(on, command.session.capacity, state, cgroup)
         private.made(output)
-        command.main(executor, Policy.named(policy), state, patience, elastic, stay)
+        command.main(
+            executor,
+            Scheduler(Policy.named(policy), resources=RESOURCES, journal=journal),
+            state,
+            patience,
+            elastic,
+            stay,
+        )
     finally:
         records.close()
+        if journal is not None:
+            journal.close()
     if not quiet:
         endings.Out().print(command.table())
     if command.broken is not None:
@@ -215,6 +233,20 @@ def run(
         click.echo(f"Interrupted: {command.stopped} running tasks were stopped.", err=True)
         sys.exit(128 + command.interrupted)
     sys.exit(_FAILED if command.failed else 0)
+
+
+def _journal(state: Path, standby: bool, words: endings.Words) -> Journal:
+    """Return the journal of a state, locked: from here on, no other driver writes there."""
+    old, path = state / "journal", state / "state.db"
+    if old.exists() and not path.exists():  # else its jobs would run again
+        raise BadInput(f"--state: of an earlier release; first `flowsched journal import {old} {path}`")
+    if standby:
+        words.print(f"Standby of {state}", soft_wrap=True)
+    journal = Journal(path, durability="power", standby=standby)
+    journal.open()
+    if standby:
+        words.print(f"At work on {state}", soft_wrap=True)
+    return journal
 
 
 def _executor_of(on: str, capacity: Mapping[str, float] | None, state: Path | None, cgroup: Path | None) -> Executor:
@@ -269,24 +301,17 @@ class _Run:
         return dataclasses.replace(command, directory="") if self.kubernetes else command  # the folder is the image's
 
     def main(
-        self, executor: Executor, policy: Policy, state: Path | None, patience: float, elastic: bool, stay: bool
+        self, executor: Executor, scheduler: Scheduler, state: Path | None, patience: float, elastic: bool, stay: bool
     ) -> None:
         """Run the jobs to their ends, or until Ctrl-C."""
         try:
-            asyncio.run(self._main(executor, policy, state, patience, elastic, stay))
+            asyncio.run(self._main(executor, scheduler, state, patience, elastic, stay))
         except ExecutorError as error:
             self.broken = error
 
     async def _main(
-        self, executor: Executor, policy: Policy, state: Path | None, patience: float, elastic: bool, stay: bool
+        self, executor: Executor, scheduler: Scheduler, state: Path | None, patience: float, elastic: bool, stay: bool
     ) -> None:
-        journal = None
-        if state is not None:
-            old, path = state / "journal", state / "state.db"
-            if old.exists() and not path.exists():  # else its jobs would run again
-                raise BadInput(f"--state: of an earlier release; first `flowsched journal import {old} {path}`")
-            journal = Journal(path, durability="power")
-        scheduler = Scheduler(policy, resources=RESOURCES, journal=journal)
         session, control = self.session, None if state is None else Control(self.session, state)
         driver = Driver(
             scheduler, executor, on_end=session.ended, watcher=Watch(session), patience=patience, elastic=elastic
@@ -313,8 +338,6 @@ class _Run:
                 loop.remove_signal_handler(number)
                 if self.interrupted:  # it ends anyway; one more signal would only change how
                     signal.signal(number, signal.SIG_IGN)
-            if journal is not None:
-                journal.close()
 
     async def _watch(self, driver: Driver, stay: bool) -> None:
         """Show the table until all have ended, or Ctrl-C."""

@@ -31,6 +31,9 @@ _LONGEST = 4096
     help="File for the journal, from which the same command continues.",
 )  # fmt: skip
 @click.option(
+    "--standby", is_flag=True, help="Wait while another service has the journal, and take over when that one has ended."
+)
+@click.option(
     "--history", type=click.FloatRange(0), metavar="DAYS",
     help="Days for which the journal keeps the history when it is compacted. By default all of it.",
 )  # fmt: skip
@@ -50,6 +53,8 @@ _LONGEST = 4096
     "--tokens", type=endings.FILE, metavar="FILE",
     help="TOML or JSON with tokens of the roles read, user and operator.",
 )  # fmt: skip
+@click.option("--certificate", type=endings.FILE, metavar="FILE", help="Certificate chain in PEM, for TLS; with --key.")
+@click.option("--key", type=endings.FILE, metavar="FILE", help="Its private key in PEM, without a passphrase.")
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True,
     help=f"One of: {', '.join(Policy.names())}; or your own, MODULE:NAME.",
@@ -75,17 +80,18 @@ _LONGEST = 4096
     help="Limit on the computing time of a round.",
 )
 def serve(
-    journal: Path | None, history: float | None, host: str, port: int, token_file: Path | None, tokens: Path | None, policy: str, resources: str,
-    interval: float, time_limit: float | None,
+    journal: Path | None, standby: bool, history: float | None, host: str, port: int, token_file: Path | None, tokens: Path | None,
+    certificate: Path | None, key: Path | None, policy: str, resources: str, interval: float, time_limit: float | None,
 ) -> None:  # fmt: skip
     """Serve a scheduler by HTTP: events in, rounds out, a live page at /.
 
     \b
     Examples:
       flowsched serve --journal cluster.journal
+      flowsched serve --journal cluster.journal --standby    takes over from another service
       curl -H "Authorization: Bearer $FLOWSCHED_TOKEN" http://127.0.0.1:8642/v1/state
 
-    An address that other machines reach needs your own token, and a proxy in front that encrypts.
+    An address that other machines reach needs your own token, and TLS: --certificate and --key, or a proxy in front.
 
     \b
     Exit status:
@@ -105,8 +111,21 @@ def serve(
         )
     chosen = policy_named(policy) if ":" in policy else Policy.named(policy)
     names = tuple(name.strip() for name in resources.split(","))
-    listener = server.bound(host, port)
-    opened = None if journal is None else Journal(journal, durability="group")
+    if (certificate is None) != (key is None):
+        raise BadInput("--certificate and --key: both expected, or none")
+    chain = None if certificate is None else (str(certificate), str(key))
+    if chain is not None:
+        try:
+            server.check_certificate(*chain)
+        except InputError as error:
+            raise BadInput(f"--certificate, --key: {error}") from None
+    if standby and journal is None:
+        raise BadInput("--standby: of a journal, so --journal FILE is needed")
+    opened = None if journal is None else Journal(journal, durability="group", standby=standby)
+    if standby and opened is not None:
+        click.echo(f"Standby of {journal}", err=True)
+        opened.open()
+    listener = server.bound(host, port, 5.0 if standby else 0.0)
     scheduler = Scheduler(chosen, resources=names, journal=opened)
     told = ToldRequests(opened)
     seconds = None if history is None else 86400.0 * history
@@ -117,13 +136,13 @@ def serve(
     if token or made:
         known = [*known, (token or made or "", access.OPERATOR)]
     address, number = listener.getsockname()[:2]
-    where = f"http://{f'[{address}]' if ':' in address else address}:{number}/"
+    where = f"{'http' if chain is None else 'https'}://{f'[{address}]' if ':' in address else address}:{number}/"
 
     def begun() -> None:
         click.echo(f"Serving at {where}{'' if made is None else f'#token={made}'}")
 
     try:
-        asyncio.run(server.serve(service, listener, access.Tokens(known), begun=begun))
+        asyncio.run(server.serve(service, listener, access.Tokens(known), begun=begun, certificate=chain))
     except FlowschedError as error:
         click.echo(f"flowsched serve: {endings.shortened(str(error))}", err=True)
         raise SystemExit(_FAILED) from None

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 from weakref import WeakKeyDictionary, ref
 
-from flowsched.boundary.validate import instance, ordered
+from flowsched.boundary.validate import instance, ordered, truth
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import EndedRun, Event, TaskStarted
 from flowsched.exceptions import CorruptJournalError, FlowschedError, InputError, JournalError
@@ -56,6 +56,10 @@ from flowsched.rounds.values import Commit, Preempt, Round
 __all__ = ["Durability", "Journal"]
 
 Durability = Literal["process", "power", "group"]
+
+_LONG_BYTES, _LONG_SECONDS, _LONG_PART = 64 << 20, 1.0, 20.0
+"""Limits of `Journal.long`: growth in bytes; seconds of a restart; and their ratio to the time of the last checkpoint, so
+that checkpoints take at most a twentieth of the time of the rounds."""
 
 
 class Journal:
@@ -74,6 +78,8 @@ class Journal:
     policies : sequence of Policy
         Policies that the scheduler was given while it ran, as far as they have parts of the caller's own; others are
         made again from the journal.
+    standby : bool
+        Wait while another process has it open, and continue it then; otherwise that is an error.
 
     Attributes
     ----------
@@ -89,6 +95,7 @@ class Journal:
         *,
         durability: Durability = "process",
         policies: Sequence[Policy] = (),
+        standby: bool = False,
     ) -> None:
         if durability not in ("process", "power", "group"):
             raise InputError(f"durability: 'process', 'power' or 'group' expected, got {durability!r}")
@@ -96,6 +103,7 @@ class Journal:
             raise InputError(f"path: a path expected, got {path!r}")
         self.path = Path(path)
         self.durability = durability
+        self._standby = truth("standby", standby)
         self.policies = ordered("policies", policies)
         for i, policy in enumerate(self.policies):
             instance(f"policies[{i}]", policy, Policy)
@@ -111,6 +119,7 @@ class Journal:
         self._after: list[Row] = []
         self._request: tuple[str, str] | None = None
         self.seconds = 0.0
+        self._restart, self._took, self._kept = 0.0, 0.0, 0  # seconds; seconds and bytes of the last checkpoint
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise InputError(
@@ -141,11 +150,20 @@ class Journal:
         return self._store is None or self._store.closed
 
     @property
+    def long(self) -> bool:
+        """True if a restart would take long, so that it is time for `Scheduler.compact`."""
+        return self._restart > _LONG_SECONDS + _LONG_PART * self._took or self.size > 2 * self._kept + _LONG_BYTES
+
+    @property
     def store(self) -> Store:
         """The database, opened and locked at the first use."""
         if self._store is None:
-            self._store = Store(self.path)
+            self._store = Store(self.path, self._standby)
         return self._store
+
+    def open(self) -> None:
+        """Open and lock the file now rather than at the first use; a standby waits for that."""
+        self.store.check_open()
 
     def wait(self) -> None:
         """Wait until all calls that have returned are as durable as `durability` says.
@@ -258,13 +276,14 @@ class Journal:
     ) -> Round:
         """Make a round, and keep its seal for the next write; write down at once that it raised an error."""
         self._open(look=False)
-        number = self._count + 1
+        number, start = self._count + 1, time.perf_counter()
         try:
             round, late = decide(now, limit)
         except BaseException:
             self._count = number
             self._close(Row("round", words((number, now, None, None)), now + 0.0), wait=False)
             raise
+        self._restart += time.perf_counter() - start
         shown = None if not late or limit is None else float(limit)
         deltas = delta_words(round.deltas)
         waiting = words(round.waiting.summary()) if isinstance(round.waiting, Waiting) else "[]"
@@ -317,9 +336,12 @@ class Journal:
             self._know(fairness, number)
         self._close(row)
 
-    def go_on(self, records: Records, header: Header, rounds: int, fairnesses: Mapping[int, Fairness]) -> None:
-        """Continue an old journal after the rows read, with the number of its rounds and its fairness objects."""
+    def go_on(
+        self, records: Records, header: Header, rounds: int, fairnesses: Mapping[int, Fairness], seconds: float
+    ) -> None:
+        """Continue an old journal after the rows read in some seconds, with the number of its rounds and its fairness objects."""
         self.store.go_on(records, header.resources)
+        self._restart = seconds
         self._header, self._count = header, rounds
         for n, body in self.store.query("SELECT n, body FROM calls WHERE kind = 'round' ORDER BY n DESC LIMIT 1"):
             values = decode(body, str(self.path), n)
@@ -332,6 +354,7 @@ class Journal:
     def restart(self, state: Callable[[], Checkpoint], policy: Policy, since: float | None) -> None:
         """Begin again with a checkpoint; rounds made so far can no longer be committed."""
         assert self._header is not None
+        began = time.perf_counter()
         checkpoint = state()
         self._open()
         try:
@@ -350,6 +373,7 @@ class Journal:
         if policy.fairness is not None:
             self._know(policy.fairness, 0)  # its accounts are in the state
         self._behind = False
+        self._restart, self._took, self._kept = 0.0, time.perf_counter() - began, self.size
         self.wait()
 
     def _know(self, fairness: Fairness, number: int) -> None:

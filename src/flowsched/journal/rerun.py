@@ -415,7 +415,7 @@ def attach(target: Target, journal: Journal) -> Recovery | None:
         path, records = str(journal.path), journal.store.records()
         header.check(read_header(records, path), path, records.n)
         found, fairnesses = recover(target, records, path, journal.policies)
-        journal.go_on(records, found.header, found.rounds, fairnesses)
+        journal.go_on(records, found.header, found.rounds, fairnesses, found.seconds)
     except BaseException:
         if not journal.closed:  # closing one that is not open would open it, and fail in place of the first error
             journal.close()

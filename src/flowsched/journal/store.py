@@ -51,6 +51,7 @@ from zlib import crc32
 import numpy as np
 
 from flowsched.boundary import private
+from flowsched.boundary.lock import Lock
 from flowsched.exceptions import CorruptJournalError, InputError, JournalError, JournalMismatchError
 from flowsched.journal.views import views
 
@@ -283,7 +284,7 @@ def _read_only(path: Path, name: str) -> sqlite3.Connection | bytes:
     try:
         check_wal(real, name)
     except CorruptJournalError:
-        with _Lock(real):  # refused while the store is open: then it was written in the meantime
+        with _locked(real):  # refused while the store is open: then it was written in the meantime
             check_wal(real, name)
     if not any(os.path.exists(f"{real}{end}") and os.path.getsize(f"{real}{end}") for end in ("", "-wal")):
         raise JournalMismatchError("nothing is in it", name, 0)
@@ -500,10 +501,10 @@ def _insert_checkpoint(connection: sqlite3.Connection, state: Sequence[bytes | m
 class Store:
     """A database open for appending, by one process at a time.
 
-    It is created if absent; a symbolic link is followed once, here.
+    It is created if absent; a symbolic link is followed once, here.  A standby waits while another process has it open.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, standby: bool = False) -> None:
         self._connection: sqlite3.Connection | None = None
         self._wal, self._failed, self._lost = -1, "", ""
         self.path = _real(path)
@@ -514,7 +515,7 @@ class Store:
         self._process = os.getpid()
         self._wal_size = self._length = 0
         _check_place(self.path)
-        self._lock = _Lock(self.path)
+        self._lock = _locked(self.path, standby)
         _STORES.add(self)
         try:
             new = not self.path.exists()
@@ -787,45 +788,14 @@ def _failure(what: str, error: Exception) -> str:
     return f"could not be {what} ({_why(error)}), so the scheduler is ahead of it; start again from the journal"
 
 
-class _Lock:
-    """The lock of a database: a file next to it, there while the database is open for appending."""
-
-    def __init__(self, path: Path) -> None:
-        self._name, self._fd = f"{path}-lock", -1
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                self._fd = private.opener(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except OSError as error:
-                raise JournalError(f"cannot be opened: {_why(error)}", str(path)) from error
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                current = os.path.samestat(os.fstat(self._fd), os.stat(self._name))  # else it was removed meanwhile
-            except OSError:
-                current = False
-            if not current:
-                self.leave()
-                raise JournalError("in use by another scheduler", str(path))
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release it."""
-        if self._fd >= 0:
-            with suppress(OSError):
-                os.unlink(self._name)
-            self.leave()
-
-    def leave(self) -> None:
-        """Close the file; a parent that has it open, too, keeps the lock."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+def _locked(path: Path, wait: bool = False) -> Lock:
+    """Return the lock of a database: a file next to it, there while the database is open for appending."""
+    try:
+        return Lock(f"{path}-lock", wait)
+    except BlockingIOError:
+        raise JournalError("in use by another scheduler", str(path)) from None
+    except OSError as error:
+        raise JournalError(f"cannot be opened: {_why(error)}", str(path)) from error
 
 
 _STORES: WeakSet[Store] = WeakSet()

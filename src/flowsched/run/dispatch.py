@@ -431,6 +431,8 @@ class Dispatcher:
         self.flush()
         self.dirty = False
         self.scheduler.apply(*self.ahead.updates())
+        if self.scheduler.journal is not None and self.scheduler.journal.long:
+            self.scheduler.compact()
         round = self.scheduler.schedule(now, time_limit)
         permitted = getattr(self.executor, "permitted", None)
         done = self.scheduler.commit(round, None if permitted is None else permitted(round))

@@ -338,10 +338,8 @@ class _Routes:
         page = files("flowsched.serve").joinpath("live.html").read_bytes()
         script = page[page.index(b"<script>") + 8 : page.rindex(b"</script>")]
         digest = b64encode(hashlib.sha256(script).digest()).decode()
-        (library,) = re.findall(rb'const LIBRARY = "([^"]+/)', page)
-        source = library.decode()
         return page, (
-            f"default-src 'none'; script-src 'sha256-{digest}' {source}; style-src 'unsafe-inline' {source}; "
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; "
             "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
 
@@ -443,6 +441,7 @@ def _overview(scheduler: Scheduler, access: Access, last: Round | None, first: i
         shown = [id for id in waiting if id in cluster.tasks and access.sees(cluster.tasks[id].group.job.job.user)]
         codes = Counter(waiting[id].code.value for id in shown)
     return {
+        "role": access.role,
         "events": cluster.events,
         "resources": cluster.resources.names,
         "machines": list(_machines(cluster, machines)),

@@ -288,7 +288,7 @@ _ANSWERS: dict[str, Schema] = {
                                "machine", "run", "devices")),
     }),
     "Overview": _object({
-        "round": _COUNT, "version": _TEXT, "now": _NUMBER,
+        "round": _COUNT, "version": _TEXT, "now": _NUMBER, "role": {"enum": list(get_args(Role))},
         "past": _list(_object({"time": _COUNT, "rounds": _COUNT, "requests": _COUNT, "events": _COUNT, "latency": _NUMBER,
                                "round": _NUMBER})),
         "events": _COUNT, "resources": _list(_TEXT), "machines": _MACHINES, "all_machines": _COUNT,

@@ -8,10 +8,13 @@ that has waited longest.  A fast client waits for milliseconds, so it is the slo
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import signal
 import socket
+import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -48,17 +51,42 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at the address; port 0 takes a free one."""
+def bound(host: str, port: int, patience: float = 0.0) -> socket.socket:
+    """Return a socket that listens at the address; port 0 takes a free one.
+
+    `patience` is in seconds: a process that was killed releases its lock before its address, or after it.
+    """
+    end = time.monotonic() + patience
+    while True:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind, protocol)  # asyncio sends at once only if the protocol is named
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_QUEUED)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() >= end:
+                raise InputError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
+            time.sleep(0.02)
+        else:
+            return listener
+
+
+def check_certificate(chain: str, key: str) -> None:
+    """Refuse files that are no certificate in PEM and its key.
+
+    Raises
+    ------
+    InputError
+    """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)  # asyncio sends at once only if the protocol is named
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_QUEUED)
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(chain, key, password="")
+    except ssl.SSLError:
+        raise InputError(
+            f"{chain}, {key}: a certificate and its key, in PEM and without a passphrase, expected"
+        ) from None
     except OSError as error:
-        raise InputError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
-    return listener
+        raise InputError(f"{chain}, {key}: cannot be read: {error.strerror}") from None
 
 
 def _protocol(seconds: float, most: int) -> type[H11Protocol]:
@@ -168,6 +196,7 @@ async def serve(
     *,
     limits: RequestLimits = RequestLimits(),  # noqa: B008, it is frozen
     begun: Callable[[], object] | None = None,
+    certificate: tuple[str, str] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or a failure of the service; then finish the current work.
 
@@ -179,6 +208,8 @@ async def serve(
         A single token may do everything.
     begun : callable, optional
         Called as soon as requests are accepted.
+    certificate : (str, str), optional
+        Files of the certificate chain and of its key, in PEM: requests come by TLS.  See `check_certificate`.
 
     Raises
     ------
@@ -186,10 +217,12 @@ async def serve(
         The exception that ended the service.
     """
     limits = replace(limits, connections=_affordable(limits.connections))
+    chain, key = certificate or (None, None)
     config = uvicorn.Config(
         application(service, token, limits), http=_protocol(limits.seconds, limits.connections), ws="none", lifespan="on", log_config=None,
         access_log=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=5,
         limit_concurrency=limits.connections, h11_max_incomplete_event_size=_HEAD, backlog=_ACCEPTED, loop="asyncio",
+        ssl_certfile=chain, ssl_keyfile=key,
     )  # fmt: skip
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     server, loop = _Server(config), asyncio.get_running_loop()

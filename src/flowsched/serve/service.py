@@ -41,10 +41,6 @@ _LOGGER = logging.getLogger("flowsched.serve")
 _LIFE = 10**9
 """Number of round numbers in each life of the service (see `ToldRequests.life`)."""
 
-_COMPACT_BYTES, _COMPACT_SECONDS, _COMPACT_PART = 64 << 20, 2.0, 20.0
-"""Limits of the journal before it is compacted: growth in bytes; seconds that a restart takes to make its rounds again;
-and the ratio of these seconds to the time of the last compaction."""
-
 _SLOWEST = 1.0
 """Longest pause in seconds between rounds that only time requests, and that decide nothing."""
 
@@ -123,9 +119,6 @@ class Service:
         self._ended: list[EndedRun] = []
         self._new: list[Hashable] = []
         self._dirty, self._wake = True, -inf
-        self._size, self._compacting = 0, 0.0
-        self._again = 0.0 if scheduler.recovery is None else scheduler.recovery.seconds
-        """Seconds of rounds that a restart would have to make again."""
         self._pause = self._interval
         self._lost: JournalError | None = None
         self._asked: dict[int, _Request] = {}
@@ -392,9 +385,9 @@ class Service:
         """Decide and commit a round; return its report, None if it is empty, and its seconds."""
         scheduler, start = self.scheduler, time.perf_counter()
         try:
-            self._compact()
+            if scheduler.journal is not None and scheduler.journal.long:
+                scheduler.compact(None if self._history is None else now - self._history)
             round = scheduler.schedule(now, self._round_limit)
-            self._again += time.perf_counter() - start
         except _AHEAD:
             raise
         except Exception:  # the cluster is unchanged
@@ -415,16 +408,6 @@ class Service:
                  "reasons": wire.reasons(round.waiting, dict.fromkeys(new)), "again_at": round.again_at}
             )  # fmt: skip
         return report, time.perf_counter() - start
-
-    def _compact(self) -> None:
-        """Compact the journal if it has become long."""
-        journal, start = self.scheduler.journal, time.perf_counter()
-        if journal is not None and (
-            journal.size > 2 * self._size + _COMPACT_BYTES
-            or self._again > _COMPACT_SECONDS + _COMPACT_PART * self._compacting
-        ):
-            self.scheduler.compact(None if self._history is None else self._clock() - self._history)
-            self._size, self._again, self._compacting = journal.size, 0.0, time.perf_counter() - start
 
 
 def _nothing() -> None:
