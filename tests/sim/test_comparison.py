@@ -188,3 +188,27 @@ def test_wrong_arguments() -> None:
     with pytest.raises(InputError, match="a function that returns it"):
         compare(batch(0), ["fifo"], processes=1)
     assert compare(partial(synthetic, "poisson", tasks=30)(), ["fifo"]).whole
+
+
+def test_a_record_is_continued(tmp_path: Path) -> None:
+    """Also after a line that a kill has cut, and with more seeds; another comparison is refused, and a line with a fault is named."""
+    path, done = tmp_path / "runs.jsonl", list[Outcome]()
+
+    def once(seeds: int, **more: Any) -> Comparison:
+        done.clear()
+        return compare(batch, ["fifo", "easy"], seeds, record=path, said=lambda run, n, of: done.append(run), **more)
+
+    once(2, stopped=lambda: len(done) == 3)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert told(once(2)) == told(compare(batch, ["fifo", "easy"], 2)) and len(done) == 2
+    first = path.read_bytes()
+    assert told(once(3)) == told(compare(batch, ["fifo", "easy"], 3)) and len(done) == 2
+    assert path.read_bytes().startswith(first) and len(first.splitlines()) == 5
+    whole = path.read_bytes()
+    with pytest.raises(InputError, match="line 1: of another comparison"):
+        once(2, until=5.0)
+    path.write_bytes(whole + b'{"scheduler": "fifo", "seed": 9}\n')
+    with pytest.raises(InputError, match="line 8: no run of a comparison"):
+        once(2)
+    with pytest.raises(InputError, match="on: one of dask"):
+        compare(batch, ["fifo"], on="moon")

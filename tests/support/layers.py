@@ -73,7 +73,7 @@ EXTRAS = {
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
     "run": "dask distributed ray asyncssh kubernetes aiohttp prometheus_client",
     "serve": "starlette uvicorn prometheus_client",
-    "sim": "simpy matplotlib scipy",
+    "sim": "simpy matplotlib scipy dask distributed ray",
     "cli": "click rich ortools pylmcf _flowsched_cli",
 }
 """Packages that the other rooms may import, NumPy apart."""

@@ -36,6 +36,7 @@ from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
 from flowsched.sim.comparison import Comparison, Outcome
 from flowsched.sim.metrics import check_table_file, write_table
+from flowsched.sim.remote import FORMS
 from flowsched.sim.report import write_comparison
 from flowsched.sim.summary import duration, facts_line, story, tables, user_table
 
@@ -43,6 +44,12 @@ _OTHER = (
     "verbose", "interval", "until", "hold", "compress", "charge_solver", "power", "network", "machine_events",
 )  # fmt: skip
 """Options under which the demonstration is not the one that its screen describes, or has further tables."""
+
+_WORKLOAD = (
+    "trace", "format", "variant", "machines", "columns", "skip_bad", "limit", "scale", "load", "machine_events", "compress",
+    "estimates", "hold",
+)  # fmt: skip
+"""Options that make the workload."""
 
 _GARBAGE = 100_000
 """Number of new objects after which the garbage collector of this process runs."""
@@ -88,6 +95,18 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     show_default=True,
     metavar="N",
     help="--compare: number of seeds, from --seed on.",
+)
+@click.option(
+    "--on",
+    "on",
+    metavar="WHERE",
+    help=f"--compare: workers that do the runs, instead of processes here: {', '.join(FORMS)}.",
+)
+@click.option(
+    "--record",
+    type=endings.FILE,
+    metavar="FILE",
+    help="--compare: append each run to FILE when it is done; the same command does not repeat those that are there.",
 )
 @click.option(
     "--interval",
@@ -198,6 +217,7 @@ def simulate(**options: Any) -> None:
       flowsched simulate jobs.swf --scheduler easy
       flowsched simulate batch --limit 2000 --load 0.8
       flowsched simulate batch --compare fifo,easy,flowsched --seeds 3 --report out.html
+      flowsched simulate batch --compare fifo,easy,flowsched --seeds 50 --on dask://10.0.0.1:8786 --record runs.jsonl
       flowsched simulate jobs.csv --machines 32xcpu=4,mem=16384
       flowsched simulate DIR --variant gpuspec33 --compress 500
       flowsched simulate DIR --interval 10s --charge-solver --json out.json
@@ -221,8 +241,8 @@ def simulate(**options: Any) -> None:
         if options["compare"] is not None:
             _compare(options)
             return
-        if options["csv_file"] or options["seeds"] > 1:
-            raise BadInput("--seeds and --csv are for --compare")
+        if options["csv_file"] or options["seeds"] > 1 or options["on"] or options["record"]:
+            raise BadInput("--seeds, --csv, --on and --record are for --compare")
         workload = _workload(options)
         if options["goals"]:
             _print_goals(Policy.named(options["policy"]), workload)
@@ -500,7 +520,8 @@ def _compare(options: dict[str, Any]) -> None:
 
         found = sim.compare(
             partial(_made, options), names, seeds, processes=processes, until=options["until"],
-            options=simulation, said=said, stopped=stop.is_set,
+            options=simulation, said=said, stopped=stop.is_set, on=options["on"], record=options["record"],
+            about={name: options[name] for name in _WORKLOAD},
         )  # fmt: skip
     recorded = options["trace"] not in (None, "model") and options["trace"] not in sim.SYNTHETIC
     found = replace(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -21,6 +21,7 @@ from flowsched.sim.links import NetworkModel
 from flowsched.sim.metrics import Metrics, frame, without_nan, write_table
 from flowsched.sim.power import PowerModel
 from flowsched.sim.processes import each_in_a_process
+from flowsched.sim.remote import each_on
 from flowsched.sim.schedulers import scheduler
 from flowsched.sim.summary import Table, duration, energy
 from flowsched.sim.workload import Workload
@@ -251,6 +252,75 @@ class Comparison:
         return about | {measure: [run.figures[measure] for run in runs] for measure in MEASURES}
 
 
+class OutcomeFile:
+    """Runs in a file of JSON lines: the first has the comparison, each other one a run that is done.
+
+    An unfinished last line, of a process that was killed, is removed.
+
+    Parameters
+    ----------
+    path : path
+    about : mapping
+        Values that JSON can carry.
+
+    Attributes
+    ----------
+    outcomes : list of Outcome
+        Those that the file had.
+
+    Raises
+    ------
+    InputError
+        The file is of another comparison, or a line has a fault.
+    """
+
+    def __init__(self, path: str | Path, about: Mapping[str, Any]) -> None:
+        self.outcomes: list[Outcome] = []
+        head = json.dumps({"comparison": about}, sort_keys=True, default=str).encode() + b"\n"
+        self._file = open(path, "ab+")  # noqa: SIM115, closed by `close`
+        try:
+            self._file.seek(0)
+            lines = self._file.readlines()
+            if lines and not lines[-1].endswith(b"\n"):
+                self._file.truncate(sum(map(len, lines[:-1])))
+                lines.pop()
+            if lines and lines[0] != head:
+                raise InputError(f"{path}, line 1: of another comparison: {quoted(lines[0].decode(errors='replace'))}")
+            if not lines:
+                self._write(head)
+            for number, line in enumerate(lines[1:], 2):
+                try:
+                    self.outcomes.append(_outcome_of(json.loads(line)))
+                except (ValueError, TypeError, LookupError, AttributeError):
+                    raise InputError(f"{path}, line {number}: no run of a comparison") from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def append(self, outcome: Outcome) -> None:
+        """Add a run; a process that is killed later has recorded it."""
+        fields = without_nan({**asdict(outcome), "bounds": sorted(outcome.bounds)})
+        self._write(json.dumps(fields, allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, line: bytes) -> None:
+        self._file.write(line)
+        self._file.flush()
+
+
+def _outcome_of(fields: Mapping[str, Any]) -> Outcome:
+    """Return a run that was written with `without_nan`."""
+    figures = {name: math.nan if value is None else float(value) for name, value in fields["figures"].items()}
+    if figures.keys() != MEASURES.keys():
+        raise KeyError(*(figures.keys() ^ MEASURES.keys()))
+    time, waiting = (list(map(float, column)) for column in fields["waiting"])
+    waits, bounds = list(map(float, fields["waits"])), frozenset(map(str, fields["bounds"]))
+    return Outcome(str(fields["scheduler"]), int(fields["seed"]), figures, (time, waiting), waits, bounds)
+
+
 def compare(
     workload: Workload | Callable[[int], Workload],
     schedulers: Sequence[str],
@@ -261,6 +331,9 @@ def compare(
     options: Mapping[str, Any] | None = None,
     said: Callable[[Outcome, int, int], None] | None = None,
     stopped: Callable[[], bool] = bool,
+    on: str | None = None,
+    record: str | Path | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Comparison:
     """Run schedulers on the same arrivals, seed by seed.
 
@@ -283,6 +356,12 @@ def compare(
         Called with each outcome, the number of outcomes so far, and the number expected in all.
     stopped : callable, optional
         Called several times a second (in this process, after every run); True ends the comparison with the completed runs.
+    on : str, optional
+        A cluster whose workers do the runs, in place of `processes`: "dask://HOST:PORT", "ray" or "ray://HOST:PORT".
+    record : path, optional
+        File to which each run is appended when it is done, as a line of JSON.  If it is there, its runs are not repeated.
+    about : mapping, optional
+        What a record is of, besides `until` and `options`: values that JSON can carry.
 
     Returns
     -------
@@ -292,7 +371,7 @@ def compare(
     Raises
     ------
     InputError
-        An argument out of range.
+        An argument out of range, or `record` is the file of another comparison.
     AuditError
         A scheduler broke a promise.
     ChildProcessError
@@ -305,31 +384,46 @@ def compare(
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"seeds: different seeds expected, got {quoted(seeds)}")
     whole("processes", processes, 0, 4096)
-    if isinstance(workload, Workload) and processes:
+    if isinstance(workload, Workload) and (processes or on is not None):
         raise InputError("workload: with processes, a function that returns it expected, got a Workload")
     extra = mapping("options", {} if options is None else options)
-    jobs = [(workload, name, seed, until, extra) for seed in chosen for name in names]
-    outcomes: list[Outcome] = []
+    facts = {
+        name: str(value) if isinstance(value, PowerModel | NetworkModel) else value for name, value in extra.items()
+    }
+    facts = {"until": until, **facts}
+    place = {(seed, name): i for i, (seed, name) in enumerate((seed, name) for seed in chosen for name in names)}
+    records = None if record is None else OutcomeFile(record, {**facts, **(about or {})})
+    known = {} if records is None else {(run.seed, run.scheduler): run for run in records.outcomes}
+    outcomes = [known[key] for key in place if key in known]
+    jobs = [(workload, name, seed, until, extra) for seed, name in place if (seed, name) not in known]
     lost = ""
     try:
-        here = (_run(job) for job in takewhile(lambda _: not stopped(), jobs))
-        for outcome in each_in_a_process(_run, jobs, processes, stopped) if processes else here:
+        for outcome in _each(jobs, processes, on, stopped):
             outcomes.append(outcome)
+            if records is not None:
+                records.append(outcome)
             if said is not None:
-                said(outcome, len(outcomes), len(jobs))
+                said(outcome, len(outcomes), len(place))
     except ChildProcessError as error:
         if not outcomes:
             raise
         lost = str(error)
-    place = {(seed, name): i for i, (_, name, seed, _, _) in enumerate(jobs)}
+    finally:
+        if records is not None:
+            records.close()
     outcomes.sort(key=lambda run: place[run.seed, run.scheduler])
-    facts = {
-        name: str(value) if isinstance(value, PowerModel | NetworkModel) else value for name, value in extra.items()
-    }
-    return Comparison(names, chosen, tuple(outcomes), {"until": until, **facts}, lost)
+    return Comparison(names, chosen, tuple(outcomes), facts, lost)
 
 
 _Job = tuple[Workload | Callable[[int], Workload], str, int, float | None, Mapping[str, Any]]
+
+
+def _each(jobs: Sequence[_Job], processes: int, on: str | None, stopped: Callable[[], bool]) -> Iterator[Outcome]:
+    if on is not None:
+        return each_on(on, _run, jobs, stopped)
+    if processes and jobs:
+        return each_in_a_process(_run, jobs, processes, stopped)
+    return (_run(job) for job in takewhile(lambda _: not stopped(), jobs))
 
 
 def _run(job: _Job) -> Outcome:
