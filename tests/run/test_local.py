@@ -14,7 +14,17 @@ from killed_drivers import kill_again_and_again
 from processes import alive
 
 import flowsched as fs
-from flowsched.run import Command, Driver, ExitStatusError, LocalExecutor, Run, TaskLostError, Told, capacity_here
+from flowsched.run import (
+    Command,
+    Driver,
+    ExitStatusError,
+    LocalExecutor,
+    Run,
+    TaskLostError,
+    Told,
+    capacity_here,
+    local,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and descriptors of processes")
 
@@ -170,6 +180,21 @@ def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     ends, _ = run({"a": f"sleep 1000 & echo $! > {tmp_path}/pid"})
     assert ends == {"a": 0}
     assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_nothing_is_left_of_a_command_and_nobody_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orphans that have ended leave no zombies; one that has left the session and cleared its environment is ended as well."""
+
+    def end(families: Any) -> None:
+        raise AssertionError("all processes of the machine were looked through")
+
+    monkeypatch.setattr(local, "end", end)
+    orphans = "for i in 1 2 3 4 5; do (sleep 0.05 &); done; sleep 0.3; ps -o state= --ppid $PPID --ppid $$ | grep -c Z"
+    away = f"env -i setsid -f sh -c 'sleep 1000 & echo $$ $! > {tmp_path}/pids; wait'; until test -s {tmp_path}/pids; do sleep 0.01; done; exit 3"
+    ends, _ = run({"quick": ["true"], "orphans": f"{orphans} > {tmp_path}/zombies; true", "away": away})
+    assert ends["quick"] == ends["orphans"] == 0 and ends["away"].status == 3
+    assert (tmp_path / "zombies").read_text() == "0\n"
+    assert not any(alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
 
 
 def test_a_run_whose_processes_are_killed_from_outside_is_lost(tmp_path: Path) -> None:

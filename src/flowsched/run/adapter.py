@@ -321,12 +321,14 @@ class Folder:
         return [recorded(path.read_text()) for path in sorted(self.path.glob("*.json"))]
 
     def write(self, run: Run, **more: Any) -> None:
-        """Put a run on record, as a whole or not at all."""
-        files.replace(self.file(run, "json"), record(run, **more), private.MODE, sync=self._sync)
+        """Put a run on record, as a whole or not at all; in a temporary folder nobody would read it."""
+        if self._temporary is None:
+            files.replace(self.file(run, "json"), record(run, **more), private.MODE, sync=self._sync)
 
     def remove(self, run: Run) -> None:
         """Remove the record of a run."""
-        self.file(run, "json").unlink(missing_ok=True)
+        if self._temporary is None:
+            self.file(run, "json").unlink(missing_ok=True)
 
     def file(self, run: Run, kind: str) -> Path:
         """Return the path of a file that belongs to a run."""

@@ -136,7 +136,7 @@ class LocalExecutor(Adapter[_Process]):
         group = None if self._groups is None else self._groups.of(run)
         try:
             os.close(private.opener(status, os.O_CREAT | os.O_WRONLY))
-            held = self._spawner.hold(line, os.environ, entry, status)
+            held = self._spawner.hold(line, entry, status)
         except BaseException:
             self._folder.file(run, "status").unlink(missing_ok=True)
             raise
@@ -211,11 +211,12 @@ class LocalExecutor(Adapter[_Process]):
     async def _finish(self, process: _Process, gone: bool = False) -> None:
         """End the remaining processes of a run, then report its end."""
         group = {} if gone or process.group is None else _group_usage(process.group)
-        short = False if gone else await self._end(process, _clear)
         run, text = process.run, ""
         with suppress(OSError):
             text = self._folder.file(run, "status").read_text()
         found, used = _STATUS.fullmatch(text), dict[str, float]()
+        alone = found is not None and found["alone"] is not None and process.group is None
+        short = False if gone or alone else await self._end(process, _clear)
         if found is not None and found["cpu"]:
             used = {"cpu": float(found["cpu"]), "memory": int(found["memory"]) / 1024}
         used |= group
@@ -259,8 +260,8 @@ def _clear(process: _Process) -> bool:
     return short
 
 
-_STATUS = re.compile(r"(?P<reason>(?:.*\n)??)(?:(?P<cpu>[\d.]+) (?P<memory>\d+)\n)?(?P<status>\d+)\n")
-"""File of a run that has ended: the reason why it could not begin, if so; CPU time and peak of memory in KiB; its exit status."""
+_STATUS = re.compile(r"(?P<reason>(?:.*\n)??)(?:(?P<cpu>[\d.]+) (?P<memory>\d+)(?P<alone> alone)?\n)?(?P<status>\d+)\n")
+"""File of a run that has ended: the reason why it could not begin, if so; CPU time and peak of memory in KiB, and whether it has left no process; its exit status."""
 
 
 def _group_usage(group: Path) -> dict[str, float]:

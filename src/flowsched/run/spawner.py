@@ -4,6 +4,8 @@ An interpreter for each run would take most of its time.  So there is one, the s
 forks twice for a run.  Its child is the run's first process, in a session of its own.  It waits at a gate until the run is on
 record, or ends there if the driver dies.  Then it makes the command, in a process group of its own, waits for it, and writes its
 CPU time, the peak of its memory and its exit status into a file.  It survives a SIGTERM, so the command has its time to end.
+Processes that the command leaves behind become its children, and it ends them.  If it cannot, or is killed, the driver looks
+for them among all processes.
 
 The spawner ends with the driver's end of its socket.  First processes go on.
 
@@ -18,17 +20,21 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from uuid import uuid4
 
-from flowsched.hrm.agent.processes import BECOME, TOKEN, Entry, Family, Gate, is_open, start_time
+from flowsched.hrm.agent.processes import BECOME, Entry, Family, Gate, is_open, start_time
 
 _SERVER = (
     BECOME
     + """
-import gc, marshal, select, socket, struct
+import ctypes, gc, marshal, select, socket, struct
 gc.disable()
+try:
+    prctl = ctypes.CDLL(None).prctl
+except (OSError, AttributeError):
+    prctl = lambda *_: -1
 link = socket.socket(fileno=int(sys.argv[1]))
 def received(size):
     data, keys = b"", []
@@ -48,7 +54,24 @@ def send(*values):
         link.sendall(struct.pack("=I", len(data)) + data)
     except OSError:
         os._exit(0)
-def first(gate, status, folder, output, errors, command, environment, own):
+environment = dict(os.environ)
+def ends_children():  # also those of killed ones, which become its own; True once there are none
+    for _ in range(1000):
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+                for pid in file.read().split():
+                    os.kill(int(pid), _signal.SIGKILL)
+        except ChildProcessError:
+            return True
+        except ProcessLookupError:
+            pass
+        except OSError:
+            return False
+        select.select([], [], [], 0.001)
+    return False
+def first(gate, status, folder, output, errors, command, token, own):
     os.setsid()
     link.close()
     _signal.set_wakeup_fd(-1)
@@ -58,16 +81,21 @@ def first(gate, status, folder, output, errors, command, environment, own):
     os.close(gate)
     if not go:
         os._exit(125)
+    adopts = prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER: orphans of the command become children of this process
     child = os.fork()
     if not child:
         _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+        environment["FLOWSCHED_CONTAINER"] = token
         become(status, "", folder, output, errors, command, environment, own)
-    _, code, used = os.wait4(child, 0)
+    ended = 0
+    while ended != child:
+        ended, code, used = os.wait4(-1, 0)
     code = os.waitstatus_to_exitcode(code)
     code = code if code >= 0 else 128 - code
+    alone = " alone" if adopts and ends_children() else ""
     try:
         file = os.open(status, os.O_WRONLY | os.O_APPEND)
-        os.write(file, f"{used.ru_utime + used.ru_stime:.6f} {used.ru_maxrss}\\n{code}\\n".encode())
+        os.write(file, f"{used.ru_utime + used.ru_stime:.6f} {used.ru_maxrss}{alone}\\n{code}\\n".encode())
     except OSError:
         pass
     os._exit(code)
@@ -120,8 +148,8 @@ class Spawner:
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
 
-    def hold(self, command: Sequence[str], environment: Mapping[str, str], entry: Entry, status: str) -> Gate:
-        """Start the first process of a run, and keep it at its gate.
+    def hold(self, command: Sequence[str], entry: Entry, status: str) -> Gate:
+        """Start the first process of a run, with this process's environment when the spawner began; keep it at its gate.
 
         Raise OSError or ValueError if there is no process, no descriptor or no memory left, or the command is none.
         """
@@ -131,7 +159,7 @@ class Spawner:
             os.fsencode(text)  # which raises where it is none
             if "\0" in text:
                 raise ValueError("embedded null byte")
-        what = status, entry.directory, entry.output, entry.errors, list(command), {**environment, TOKEN: token}, own
+        what = status, entry.directory, entry.output, entry.errors, list(command), token, own
         data = marshal.dumps(what)
         gate, key = os.pipe()
         try:
