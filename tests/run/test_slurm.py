@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from slurm import Slurm, slurm
 import flowsched as fs
 from flowsched.run import Command, Driver, ExecutorError, ExitStatusError
 from flowsched.run import slurm as backend
+from flowsched.run.records import Records
 from flowsched.run.slurm import SlurmError, SlurmExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Slurm's daemons on this machine")
@@ -316,6 +319,50 @@ def test_the_command_line(tmp_path: Path) -> None:
         f"{tmp_path}\n{i}\n" for i in range(4)
     ]
     assert ask("squeue", "-h") == ""
+
+
+@pytest.mark.long
+def test_accounts_agree_with_the_records_of_slurm(tmp_path: Path, cluster: Slurm) -> None:
+    """Node, outcome, exit status, start and end of each attempt; a driver is killed in between."""
+    (tmp_path / "jobs.toml").write_text(
+        '[[job]]\nname = "good"\ncount = 20\ncommand = "sleep 0.$FLOWSCHED_INDEX"\n'
+        '[[job]]\nname = "bad"\ncount = 5\nretries = 1\ncommand = "exit $((FLOWSCHED_INDEX + 1))"\n'
+        '[[job]]\nname = "late"\ntime_limit = 1\ncommand = "sleep 100"\n'
+    )
+    before = lines(cluster.folder / "completed")
+    environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    command = [sys.executable, "-m", "flowsched", "run", "jobs.toml", "--on", "slurm", "--state", "s"]
+    cut = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(lines(cluster.folder / "completed")) < len(before) + 10:
+        time.sleep(0.1)
+    cut.kill()
+    cut.wait()
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    nothing_left()
+    records = Records(tmp_path / "s")
+    attempts = records.account("attempt")
+    records.close()
+    ours = sorted((row["machine"], row["outcome"], row["status"]) for row in attempts)
+    found = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines(cluster.folder / "completed")[len(before) :]]
+    theirs = sorted((row["NodeList"], *_outcome(row)) for row in found)
+    assert ours == theirs and len(ours) == 20 + 10 + 1
+    for row in attempts:  # Slurm counts in seconds, and the driver hears of an end at one of its looks
+        own = [one for one in found if one["NodeList"] == row["machine"]]
+        starts = [one for one in own if abs(_seconds(one["StartTime"]) - row["start"]) < 3.0]
+        assert any(-1.0 <= row["end"] - _seconds(one["EndTime"]) < 15.0 for one in starts), f"{row} {own}"
+
+
+def _outcome(row: dict[str, str]) -> tuple[str, int | None]:
+    """Outcome and exit status of a job, as accounts have them."""
+    status = int(row["ExitCode"].partition(":")[0])
+    if row["JobState"] == "COMPLETED":
+        return "done", 0
+    return ("failed", status) if row["JobState"] == "FAILED" else ("timeout", None)
+
+
+def _seconds(said: str) -> float:
+    return datetime.fromisoformat(said).timestamp()
 
 
 # -- gangs -----------------------------------------------------------------------------------------------------
