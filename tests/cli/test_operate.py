@@ -231,6 +231,46 @@ def test_wishes_outlive_a_kill(here: Path) -> None:
     assert Path("order").read_text().split() == ["a", "b.3", "b.1", "b.0"]
 
 
+def test_machines_are_drained_by_the_calendar(here: Path) -> None:
+    """Also by the next driver; a window that has passed meanwhile is over, and `resume` removes one that is to come."""
+    state = here / "s"
+
+    def node() -> tuple[str, str, int]:
+        (row,) = DriverClient(state).ask("nodes", {})["nodes"]
+        return row["state"], row["why"], len(row["drains"])
+
+    def until(wanted: tuple[str, str, int]) -> None:
+        end = time.monotonic() + 20.0
+        while node() != wanted:
+            assert time.monotonic() < end, node()
+            time.sleep(0.02)
+
+    with running("--state", state, "--stay") as driver:
+        wait_for(state, lambda rows: True)
+        for bad in (["--until", "0s"], ["--at", "2h", "--until", "1h"], ["--at", "soon"]):
+            assert invoke("drain", "local", *bad, "--state", state).exit_code == 2
+        said("drain", "local", "--at", "1h", "--until", "2h", state=state)
+        assert node() == ("up", "", 1)
+        assert "drained from 20" in invoke("nodes", "--state", state).stdout
+        assert said("resume", "local", state=state)["machines"] == ["local"]
+        assert node() == ("up", "", 0)
+        shown = invoke("drain", "local", "--at", "1s", "--until", "2s", "--state", state).stdout
+        assert shown.startswith("1 machine drained from 20") and " until 20" in shown
+        until(("drained", "an operator", 1))
+        until(("up", "", 0))
+        said("drain", "local", "--until", "1s", state=state)
+        said("drain", "local", "--at", "1h", state=state)
+        assert node() == ("drained", "an operator", 2)
+        driver.kill()
+        driver.wait()
+    time.sleep(1.0)
+    with running("--state", state, "--stay") as driver:
+        wait_for(state, lambda rows: True)
+        assert node() == ("up", "", 1)
+        assert invoke("submit", "--state", state, "--name", "a", "--", "true").exit_code == 0
+        wait_for(state, lambda rows: "a" in rows and rows["a"]["state"] == "CD")
+
+
 def test_the_commands_work_on_a_service(here: Path) -> None:
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
@@ -255,6 +295,7 @@ def test_the_commands_work_on_a_service(here: Path) -> None:
             tasks = shown("ps")["tasks"]
             assert [task["state"] for task in tasks] == ["R"] * 4 + ["PD"]
             assert shown("why", tasks[-1]["task"])["why"] == "NO_FIT"
+            assert "no calendar" in invoke("drain", "m*", "--at", "1h", "--url", url).stderr
             assert shown("drain", "m*")["machines"] == ["m0", "m1"]
             assert shown("cancel", tasks[0]["task"], tasks[1]["task"]) == {"tasks": 2, "running": 2}
             assert [(row["state"], row["why"]) for row in shown("nodes")["nodes"]] == [("drained", "")] * 2

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -157,10 +157,18 @@ def nodes(target: Target, out: Callable[..., None]) -> None:
         made = _table("NODE STATE >TASKS " + "".join(f">{name.upper()} " for name in known) + "REASON")
         for row in answer["nodes"]:
             amounts = (f"{_amount(row['used'].get(name, 0))}/{_amount(row['capacity'].get(name, 0))}" for name in known)
-            made.add_row(*_cells(row["node"], _state(row), row["tasks"], *amounts, row["why"]))
+            made.add_row(*_cells(row["node"], _state(row), row["tasks"], *amounts, "; ".join(_whys(row))))
         return made
 
     out(answer, table)
+
+
+def _whys(row: Row) -> Iterator[str]:
+    if row["why"]:
+        yield row["why"]
+    for start, end in row.get("drains", ()):
+        if end is not None or row["state"] == "up":
+            yield f"drained from {_moment(start)}" + ("" if end is None else f" until {_moment(end)}")
 
 
 def _state(row: Row) -> str:
@@ -277,13 +285,25 @@ def priority(target: Target, out: Callable[..., None], value: int, tasks: tuple[
 
 @_command("drain", change=True)
 @_machines
-def drain(target: Target, out: Callable[..., None], machines: tuple[str, ...], id: str | None) -> None:
-    """Drain machines, or patterns of them: running tasks go on, and no others start there."""
-    answer = target.ask("drain", {"machines": list(machines)}, id)
+@click.option("--at", metavar="TIME", help="Begin then: a date, or a time span from now.  [default: now]")
+@click.option("--until", metavar="TIME", help="End then, likewise.  [default: with `flowsched resume`]")
+def drain(
+    target: Target, out: Callable[..., None], machines: tuple[str, ...], at: str | None, until: str | None, id: str | None
+) -> None:  # fmt: skip
+    """Drain machines, or patterns of them: running tasks go on, and no others start there.
+
+    \b
+    Examples:
+      flowsched drain node-7
+      flowsched drain 'rack2-*' --at 2026-12-24T18:00 --until 2026-12-24T20:00
+    """
+    times = {name: _when(f"--{name}", said, 1) for name, said in (("at", at), ("until", until)) if said is not None}
+    answer = target.ask("drain", {"machines": list(machines), **times}, id)
+    when = "".join(f" {'from' if name == 'at' else 'until'} {_moment(time)}" for name, time in times.items())
     out(
         answer,
         lambda: (
-            f"{_count(len(answer['machines']), 'machine')} drained, {_count(answer['running'], 'task')} running there{_later(answer)}"
+            f"{_count(len(answer['machines']), 'machine')} drained{when}, {_count(answer['running'], 'task')} running there{_later(answer)}"
         ),
     )
 
@@ -448,8 +468,8 @@ _STATES = {
 }  # fmt: skip
 
 
-def _when(what: str, value: str | None) -> float | None:
-    """Return a date, in local time unless it states a zone, or the time of a span before now, in seconds since 1970."""
+def _when(what: str, value: str | None, sign: int = -1) -> float | None:
+    """Return a date, in local time unless it states a zone, or the time of a span before or after now, in seconds since 1970."""
     if value is None:
         return None
     try:
@@ -457,7 +477,7 @@ def _when(what: str, value: str | None) -> float | None:
     except ValueError:
         pass
     try:
-        return time.time() - units.seconds(value)
+        return time.time() + sign * units.seconds(value)
     except ValueError:
         raise InputError(
             f"{what}: a date such as 2026-12-24, or a time span such as 2h, expected, got {quoted(value)}"

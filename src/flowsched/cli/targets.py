@@ -131,6 +131,8 @@ class ServiceTarget:
         return {"tasks": len(tasks), "running": sum("machine" in task for task in tasks), **done}
 
     def _drain(self, body: Row, id: str | None) -> Row:
+        if body.keys() & {"at", "until"}:
+            raise UnsupportedError("drain: --at and --until are of `flowsched run`; a service has no calendar")
         machines = self._machines(body)
         done = self._told([MachineDrained(_id(machine["id"])) for machine in machines], id)
         running = sum(machine["tasks"] for machine in machines)

@@ -17,11 +17,12 @@ from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from flowsched.boundary.validate import nearest, quoted, text, texts, whole
+from flowsched.boundary.validate import nearest, quoted, seconds, text, texts, whole
 from flowsched.cluster.events import TaskRemoved
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import FlowschedError, InputError
@@ -41,6 +42,9 @@ CHANGES = "submit", "cancel", "hold", "release", "priority", "drain", "resume"
 
 QUESTIONS = "ps", "nodes", "why", "eta", "log", "acct"
 """Requests that change nothing."""
+
+_DAY = 86400.0
+"""Longest wait of a timer, in seconds."""
 
 _Answer = dict[str, Any]
 _Prepared = tuple[_Answer, Callable[[], object]]
@@ -81,7 +85,7 @@ class Session:
         self._output, self._payload, self._on_end = output.absolute(), payload, on_end
         self._user = _login()
         self._cancelled: dict[str, End] = {}  # tasks that are to end, and how
-        self._drained: set[str] = set()
+        self._closed: dict[str, list[tuple[float, float]]] = {}  # by machine, times from and to which it is drained
         self._retries: dict[str, int] = {}  # that withdrawn tasks have left
         self._stale: set[str] = set()  # tasks that run, and are to be withdrawn if they wait again
         self._parts: Counter[str] = Counter()
@@ -89,6 +93,7 @@ class Session:
         self.running: Counter[str] = Counter()  # by job
         self._soon: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._calendar: asyncio.TimerHandle | None = None
         self.content: bytes | None = None
         for request in records.requests():
             try:
@@ -148,8 +153,7 @@ class Session:
         assert self.driver is not None
         driver, cluster = self.driver, self.driver.scheduler.cluster
         self.records.left((run.number for run in driver.under_way()), driver.now)
-        for machine in self._drained:
-            driver.drain(machine)
+        self._open_and_close()
         for task, end in list(self._cancelled.items()):
             if task not in self.plan.ends:
                 self._cancel(task, end)
@@ -197,7 +201,7 @@ class Session:
             return {}, lambda: None
         if kind in ("drain", "resume"):
             machines = self._machines(body.get("machines")) if done is None else done[2]["machines"]
-            return self._drain(machines) if kind == "drain" else self._resume(machines, done is not None)
+            return self._drain(machines, body, now) if kind == "drain" else self._resume(machines, done is not None)
         tasks = [
             task for task in self.plan.names.tasks(texts("tasks", body.get("tasks"))) if task not in self.plan.ends
         ]
@@ -246,11 +250,17 @@ class Session:
             found.update(dict.fromkeys(those))
         return list(found)
 
-    def _drain(self, machines: list[str]) -> _Prepared:
+    def _drain(self, machines: list[str], body: dict[str, Any], now: float) -> _Prepared:
+        start, end = (body.get(name) for name in ("at", "until"))
+        start = now if start is None else seconds("at", start)
+        end = inf if end is None else seconds("until", end)
+        if end <= start:
+            raise InputError(f"until: a time after {'at' if start > now else 'now'} expected")
+
         def act() -> None:
-            self._drained.update(machines)
-            for machine in machines if self.driver is not None and self.driver.has_begun else ():
-                self.driver.drain(machine)  # type: ignore[union-attr]
+            for machine in machines:
+                self._closed.setdefault(machine, []).append((start, end))
+            self._open_and_close()
 
         running = Counter(str(run.machine) for _, run in self._since.values())
         return {"machines": machines, "running": sum(running[machine] for machine in machines)}, act
@@ -261,11 +271,35 @@ class Session:
             raise InputError(f"machine {closed[0]!r} is drained by its cluster; only that can resume it")
 
         def act() -> None:
-            self._drained.difference_update(machines)
-            for machine in machines if self.driver is not None and self.driver.has_begun else ():
-                self.driver.resume(machine)  # type: ignore[union-attr]
+            for machine in machines:
+                self._closed.pop(machine, None)
+            if self.driver is not None and self.driver.has_begun:
+                for machine in machines:
+                    self.driver.resume(machine)
 
         return {"machines": machines}, act
+
+    def _open_and_close(self) -> None:
+        """Drain machines whose time has come, and resume those whose time is over; look again at the next such time."""
+        if self.driver is None or not self.driver.has_begun or self.driver.closing:
+            return
+        now, due = self.driver.now, inf
+        for machine, times in list(self._closed.items()):
+            left = [(start, end) for start, end in times if end > now]
+            if any(start <= now for start, _ in left):
+                self.driver.drain(machine)
+            elif any(start <= now for start, _ in times):
+                self.driver.resume(machine)
+            self._closed[machine] = left
+            if not left:
+                del self._closed[machine]
+            due = min(due, *(at for span in left for at in span if at > now), inf)
+        if self._calendar is not None:
+            self._calendar.cancel()
+        self._calendar = None
+        if due < inf:
+            wait = min(due - now, _DAY) + 0.001
+            self._calendar = asyncio.get_running_loop().call_later(wait, self._open_and_close)
 
     # -- effects ------------------------------------------------------------------------------------------------
 
@@ -553,7 +587,7 @@ class Session:
         for id, record in cluster.machines.items():
             capacity = (inventory.capacity[record.row] / MICRO).tolist()
             free = (inventory.free[record.row] / MICRO).tolist()
-            why = ""
+            why, times = "", self._closed.get(str(id), [])
             if record.drained:
                 by_cluster = getattr(self.driver.executor, "drained", ())
                 why = self.driver.unfit.get(id) or ("its cluster" if id in by_cluster else "an operator")
@@ -561,11 +595,22 @@ class Session:
             used = [have - left for have, left in zip(capacity, free, strict=True)]
             rows.append({
                 "node": str(id), "state": state, "why": why, "tasks": len(record.tasks),
+                "drains": [[start, None if end == inf else end] for start, end in sorted(times)],
                 "capacity": dict(zip(names, capacity, strict=True)), "used": dict(zip(names, used, strict=True)),
             })  # fmt: skip
         for id, why in self.driver.refused.items():
             if id not in cluster.machines:
-                rows.append({"node": str(id), "state": "refused", "why": why, "tasks": 0, "capacity": {}, "used": {}})
+                rows.append(
+                    {
+                        "node": str(id),
+                        "state": "refused",
+                        "why": why,
+                        "tasks": 0,
+                        "drains": [],
+                        "capacity": {},
+                        "used": {},
+                    }
+                )
         return rows
 
 
