@@ -321,7 +321,7 @@ class Folder:
         return [recorded(path.read_text()) for path in sorted(self.path.glob("*.json"))]
 
     def write(self, run: Run, **more: Any) -> None:
-        """Put a run on record, as a whole or not at all; in a temporary folder nobody would read it."""
+        """Put a run on record, as a whole or not at all; in a temporary folder it would have no reader."""
         if self._temporary is None:
             files.replace(self.file(run, "json"), record(run, **more), private.MODE, sync=self._sync)
 
