@@ -21,7 +21,7 @@ chain in the meantime.
 
 cimport cython
 from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, MovedFields, TypedColumns, fs_fetch
 
@@ -29,7 +29,7 @@ from collections import namedtuple
 from math import inf
 from types import MappingProxyType
 
-from numpy import empty, int64
+from numpy import bool_, empty, int64, uint8
 
 from flowsched.cluster.model import Machine
 
@@ -114,28 +114,46 @@ cdef class TaskRecord:
 
     @staticmethod
     def __columns__(list tasks not None):
-        """Return the values of all slots, by name, each as a list over the tasks, or as an array of whole numbers: for images."""
+        """Return the values of all slots, by name, each over the tasks, for checkpoints: arrays of numbers, else lists."""
         cdef TaskRecord task
-        cdef list ids = [], groups = [], since = [], devices = [], began = [], gone = [], preempted = [], durations = []
-        cdef Py_ssize_t i = 0
-        numbers = empty((4, len(tasks)), int64)
+        cdef Py_ssize_t i, count = len(tasks)
+        numbers, gone = empty((4, count), int64), empty(count, bool_)
         cdef int64_t[:, ::1] at = numbers
-        cdef Py_ssize_t count = len(tasks)
-        for task in tasks:
-            if i == count:
-                break
+        cdef uint8_t[::1] left = gone.view(uint8)
+        cdef list ids = [None] * count, groups = [None] * count, since = [None] * count, devices = [None] * count
+        cdef list began = [None] * count, preempted = [None] * count, durations = [None] * count
+        for i in range(count):
+            task = tasks[i]
             at[0, i], at[1, i], at[2, i], at[3, i] = task.index, task.turn, task.row, task.run
-            i += 1
-            ids.append(task.id)
-            groups.append(task.group)
-            since.append(task.since)
-            devices.append(task.devices)
-            began.append(task.began)
-            gone.append(True if task.gone else False)
-            preempted.append(task.preempted)
-            durations.append(task.duration)
+            ids[i], groups[i], since[i], devices[i], left[i] = task.id, task.group, task.since, task.devices, task.gone
+            began[i], preempted[i], durations[i] = task.began, task.preempted, task.duration
         told = ids, groups, numbers[0], numbers[1], since, numbers[2], devices, began, gone, preempted, durations, numbers[3]
         return dict(zip(TaskRecord.__slots__, told))
+
+    @staticmethod
+    def __fill__(list tasks not None, dict columns not None):
+        """Set all slots of empty records from such columns."""
+        cdef TaskRecord task
+        cdef Py_ssize_t i, count = len(tasks)
+        if columns.keys() != set(TaskRecord.__slots__):
+            raise TypeError("tasks of other parts")
+        cdef const int64_t[::1] index = columns["index"], turn = columns["turn"], row = columns["row"], run = columns["run"]
+        others = []
+        for name in ("id", "group", "since", "devices", "began", "gone", "preempted", "duration"):
+            column = columns[name]
+            others.append(column if type(column) is list else column.tolist())
+        cdef list ids, groups, since, devices, began, gone, preempted, duration
+        ids, groups, since, devices, began, gone, preempted, duration = others
+        for column in columns.values():
+            if len(column) != count:
+                raise ValueError("columns of tasks differ in length")
+        for i in range(count):
+            task = tasks[i]
+            if index[i] != <int32_t> index[i] or row[i] != <int32_t> row[i]:
+                raise OverflowError("a number of a task or a row")
+            task.id, task.group, task.since, task.devices, task.gone = ids[i], groups[i], since[i], devices[i], gone[i]
+            task.began, task.preempted, task.duration = began[i], preempted[i], duration[i]
+            task.index, task.turn, task.row, task.run = <int32_t> index[i], turn[i], <int32_t> row[i], run[i]
 
     @property
     def place(self):

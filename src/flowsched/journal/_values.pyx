@@ -1,0 +1,131 @@
+"""Loops over the values of a column, for `flowsched.journal.tables`: neighbours often are the same object, or of one type."""
+
+from cpython.ref cimport PyObject
+from libc.math cimport NAN
+from libc.stdint cimport int64_t, uint8_t
+
+import numpy as np
+
+cdef extern from "Python.h":
+    int PyObject_GenericSetAttr(object of, object name, object value) except -1
+
+
+def kinds(list values not None, /):
+    """Return the types of values, in order of appearance."""
+    cdef list found = []
+    last = None
+    for value in values:
+        kind = type(value)
+        if kind is not last:
+            last = kind
+            if kind not in found:
+                found.append(kind)
+    return found
+
+
+def places(list values not None, list kinds not None, /):
+    """Return the place of each value's type among some types."""
+    cdef Py_ssize_t i
+    cdef uint8_t place = 0
+    found = np.empty(len(values), np.uint8)
+    cdef uint8_t[::1] at = found
+    last = None
+    for i in range(at.shape[0]):
+        kind = type(values[i])
+        if kind is not last:
+            last, place = kind, kinds.index(kind)
+        at[i] = place
+    return found
+
+
+def meet(list values not None, dict rows not None, list things not None, /):
+    """Append the objects that have no row yet; `rows` is by `id`."""
+    last = None
+    for value in values:
+        if value is not last:
+            last, key = value, <size_t> <PyObject*> value
+            if key not in rows:
+                rows[key] = len(things)
+                things.append(value)
+
+
+def rows_of(list values not None, dict rows not None, /):
+    """Return the rows of objects."""
+    cdef Py_ssize_t i
+    cdef int64_t row = 0
+    found = np.empty(len(values), np.int64)
+    cdef int64_t[::1] at = found
+    last = None
+    for i in range(at.shape[0]):
+        value = values[i]
+        if value is not last or not i:
+            last, row = value, rows[<size_t> <PyObject*> value]
+        at[i] = row
+    return found
+
+
+def shared(list values not None, bint equal, /):
+    """Return different values, and the place of each value among them; without `equal`, equal ones may be different."""
+    cdef Py_ssize_t i
+    cdef int64_t row = 0
+    cdef dict known = {}
+    cdef list unique = []
+    found = np.empty(len(values), np.int64)
+    cdef int64_t[::1] at = found
+    last = None
+    for i in range(at.shape[0]):
+        value = values[i]
+        if value is not last or not i:
+            last, key = value, value if equal else <size_t> <PyObject*> value
+            place = known.get(key)
+            if place is None:
+                place = known[key] = len(unique)
+                unique.append(value)
+            row = place
+        at[i] = row
+    return unique, found
+
+
+def optional(list values not None, /):
+    """Return floats as an array in which NaN is None; None if there is a NaN among them."""
+    cdef Py_ssize_t i
+    found = np.empty(len(values), np.float64)
+    cdef double[::1] at = found
+    cdef double number = 0
+    for i in range(at.shape[0]):
+        value = values[i]
+        if value is None:
+            at[i] = NAN
+            continue
+        number = value
+        if number != number:
+            return None
+        at[i] = number
+    return found
+
+
+def options(const double[::1] numbers not None, /):
+    """Return the floats of such an array."""
+    cdef Py_ssize_t i
+    cdef list found = [None] * numbers.shape[0]
+    for i in range(numbers.shape[0]):
+        if numbers[i] == numbers[i]:
+            found[i] = numbers[i]
+    return found
+
+
+def lengths(list values not None, /):
+    """Return the lengths of containers."""
+    cdef Py_ssize_t i
+    found = np.empty(len(values), np.int64)
+    cdef int64_t[::1] at = found
+    for i in range(at.shape[0]):
+        at[i] = len(values[i])
+    return found
+
+
+def put(list things not None, name, list values not None, /):
+    """Set an attribute of objects, also of frozen ones."""
+    cdef Py_ssize_t i
+    for i in range(min(len(things), len(values))):
+        PyObject_GenericSetAttr(things[i], name, values[i])
