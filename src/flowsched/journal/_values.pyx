@@ -23,19 +23,25 @@ def kinds(list values not None, /):
     return found
 
 
-def places(list values not None, list kinds not None, /):
-    """Return the place of each value's type among some types."""
+def split(list values not None, list kinds not None, /):
+    """Return the place of each value's type among some types, and a list of the values of each type."""
     cdef Py_ssize_t i
     cdef uint8_t place = 0
+    cdef list parts = [], part = None
     found = np.empty(len(values), np.uint8)
     cdef uint8_t[::1] at = found
+    for _ in kinds:
+        parts.append([])
     last = None
     for i in range(at.shape[0]):
-        kind = type(values[i])
+        value = values[i]
+        kind = type(value)
         if kind is not last:
             last, place = kind, kinds.index(kind)
+            part = parts[place]
         at[i] = place
-    return found
+        part.append(value)
+    return found, parts
 
 
 def meet(list values not None, dict rows not None, list things not None, /):
@@ -61,6 +67,27 @@ def rows_of(list values not None, dict rows not None, /):
         if value is not last or not i:
             last, row = value, rows[<size_t> <PyObject*> value]
         at[i] = row
+    return found
+
+
+def pick(list table not None, const int64_t[::1] rows not None, /):
+    """Return the entries of a table in some rows; raise IndexError if there is no such row."""
+    cdef Py_ssize_t i, count = len(table)
+    cdef list found = [None] * rows.shape[0]
+    for i in range(rows.shape[0]):
+        if not 0 <= rows[i] < count:
+            raise IndexError(f"row {rows[i]} of {count}")
+        found[i] = table[rows[i]]
+    return found
+
+
+def cut(text not None, const int64_t[::1] lengths not None, /):
+    """Return the pieces of a string, or of bytes, of these lengths."""
+    cdef Py_ssize_t i, at = 0
+    cdef list found = [None] * lengths.shape[0]
+    for i in range(lengths.shape[0]):
+        found[i] = text[at:at + lengths[i]]
+        at += lengths[i]
     return found
 
 

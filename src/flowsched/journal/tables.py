@@ -15,8 +15,8 @@ optional                     floats; NaN is None
 text, bytes                  ``.utf8`` or ``.bytes``: all in one; ``.length``: characters or bytes of each
 whole                        whole numbers of more than 64 bits, as text
 [row, table]                 row of each object in another table
-[array]                      the only value, an array; or the arrays, stacked
-[arrays, form]               arrays of several lengths: ``.shape``, and the form of all numbers (``.item``), one after the other
+array                        the only value, an array; or the arrays, stacked
+arrays                       arrays of several lengths: ``.shape``, and all numbers (``.item``), one after the other
 [list, form], [tuple, form]  ``.length`` of each, and the form of their items (``.item``); as well set, frozenset and deque,
                              which has ``.most``: its largest length, -1 without
 [dict, form, form]           ``.length`` of each, and the forms of keys and values (``.key``, ``.value``); as well ordered, proxy
@@ -24,8 +24,11 @@ whole                        whole numbers of more than 64 bits, as text
 [enum, name, form]           members of an enumeration by their values (``.value``)
 [one of, number, form]       ``.code``: values that occur often are stored once, in ``.of``
 [any, form, ...]             values of several forms: ``.kind`` has the number of the form of each, ``.0``, ``.1``, ... the values
-[given]                      text: objects that are not stored, by name; the reader has its own
+given                        text: objects that are not stored, by name; the reader has its own
+[is, number]                 the only value
 ===========================  =======================================================================================
+
+A single row, and the length of a single container, is the last part of its form.
 
 Rules of reading, for any bytes:
 
@@ -45,7 +48,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
-from itertools import accumulate, chain, islice, pairwise, repeat
+from itertools import chain, islice, repeat
 from math import prod
 from operator import attrgetter
 from types import MappingProxyType
@@ -57,7 +60,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
-from flowsched.journal._values import kinds, lengths, meet, optional, options, places, put, rows_of, shared
+from flowsched.journal._values import cut, kinds, lengths, meet, optional, options, pick, put, rows_of, shared, split
 
 Piece = bytes | memoryview
 Form = Any
@@ -83,6 +86,8 @@ _FRONT = b'{"__metadata__":{"head":"'
 _SUM = 8
 """Digits of a checksum."""
 _MOST_FORMS = 255
+_INLINE = (bool, int, float)
+_BEYOND = 1 << 63
 _TRIED = 64
 """Strings of which many differ are not shared."""
 
@@ -141,8 +146,8 @@ class Tables:
             at += len(piece)
             sums.append(f"{crc32(piece):08x}")
             pieces.append(piece)
-        known = {"forms": _json(self.forms), "sums": "".join(sums), **self.about}
-        rest = f'","{_json(known)[2:]},{_json(head)[1:]}'.encode("ascii")
+        about = {"head": "", "forms": _json(self.forms), "sums": "".join(sums), **self.about}
+        rest = _json({"__metadata__": about, **head})[len(_FRONT) :].encode("ascii")
         rest += b" " * (-(len(_FRONT) + _SUM + len(rest)) % 8)
         return [(len(_FRONT) + _SUM + len(rest)).to_bytes(8, "little"), _FRONT, b"%08x" % crc32(rest), rest, *pieces]
 
@@ -173,7 +178,7 @@ class Tables:
             columns[name] = array != 0 if said["dtype"] == "BOOL" else array.astype(kind.newbyteorder("="), copy=False)
         if end != len(data):
             raise Damaged("there is more than the columns")
-        return cls(forms, columns, about, len(data))
+        return cls(forms, columns, about, len(image))
 
 
 def about_of(image: bytes | memoryview) -> dict[str, str]:
@@ -279,9 +284,11 @@ class _Writing:
 
     def _meet(self, values: list[Any]) -> None:
         """Find the objects among values, and within their containers."""
-        for kind, some in _by_kind(values):
+        several = kinds(values)
+        for kind in several:
             if kind in _LEAVES or kind in self._kinds:
                 continue
+            some = values if len(several) == 1 else [value for value in values if type(value) is kind]
             if kind in self._schema.objects:
                 meet(some, self._rows.setdefault(kind, {}), self._things.setdefault(kind, []))
             elif kind in _FORMS or (kind in self._schema.names and issubclass(kind, tuple)):
@@ -302,41 +309,40 @@ class _Writing:
         """Write values of any kinds; return their form."""
         if isinstance(values, np.ndarray):
             self._columns[path] = values
-            return "bool" if values.dtype == bool else "int"
+            if values.dtype.kind != "f":
+                return "bool" if values.dtype == bool else "int"
+            return "optional" if np.isnan(values).any() else "float"
         several = kinds(values)
-        if len(several) == 1 and several != [np.ndarray]:
+        if len(values) == 1 and several[0] in _INLINE and -_BEYOND < values[0] < _BEYOND:
+            return ["is", values[0]]
+        if len(several) == 1:
             return self._alike(path, several[0], values)
         if len(several) == 2 and float in several and type(None) in several:
             found = optional(values)
             if found is not None:
                 self._columns[path] = found
                 return "optional"
-        parts = _by_kind(values, arrays=True)
-        if len(parts) < 2:
-            return self._alike(path, *parts[0]) if parts else "none"
-        if len(parts) > _MOST_FORMS:
+        if not several:
+            return "none"
+        if len(several) > _MOST_FORMS:
             raise InputError("ids of too many kinds cannot be written down")
-        which = {kind: i for i, (kind, _) in enumerate(parts)}
-        self._columns[f"{path}.kind"] = (
-            places(values, several)
-            if len(several) == len(parts)
-            else np.array([which[_kind(value)] for value in values], np.uint8)
-        )
-        return ["any", *(self._alike(f"{path}.{i}", kind, some) for i, (kind, some) in enumerate(parts))]
+        which, parts = split(values, several)
+        self._columns[f"{path}.kind"] = which
+        return ["any", *(self._alike(f"{path}.{i}", kind, parts[i]) for i, kind in enumerate(several))]
 
-    def _alike(self, path: str, kind: Any, values: list[Any]) -> Form:
-        """Write values of one kind."""
+    def _alike(self, path: str, kind: type, values: list[Any]) -> Form:
+        """Write values of one type."""
         columns = self._columns
         if (
-            _may_share(kind)
-            and len(values) > 1
+            len(values) > 1
+            and (kind is np.ndarray or kind is MappingProxyType or issubclass(kind, str | tuple | frozenset))
             and not (kind is str and len(set(values[:_TRIED])) * 2 > min(_TRIED, len(values)))
         ):
             unique, places = shared(values, kind is str)
             if 2 * len(unique) <= len(values):
                 columns[f"{path}.code"] = places
                 return ["one of", len(unique), self._column(f"{path}.of", unique)]
-        if isinstance(kind, tuple):
+        if kind is np.ndarray:
             return self._arrays(path, values)
         if kind in self._kinds:
             columns[path] = [self._given.get(id(value)) or self._instead[kind] for value in values]
@@ -353,8 +359,8 @@ class _Writing:
         elif form == "text":
             columns[path] = values
         elif form != "none":
-            columns[f"{path}.length"] = lengths(values)
             if form == "bytes":
+                columns[f"{path}.length"] = lengths(values)
                 columns[f"{path}.bytes"] = np.frombuffer(b"".join(values), np.uint8)
                 return form
             if form == "deque":
@@ -363,8 +369,9 @@ class _Writing:
                 )
             if form in _MAPS:
                 inner = self._column(f"{path}.value", [*chain.from_iterable(one.values() for one in values)])
-                return [form, self._column(f"{path}.key", [*chain.from_iterable(values)]), inner]
-            return [form, self._column(f"{path}.item", [*chain.from_iterable(values)])]
+                keys = self._column(f"{path}.key", [*chain.from_iterable(values)])
+                return [form, keys, inner, *self._lengths(path, values)]
+            return [form, self._column(f"{path}.item", [*chain.from_iterable(values)]), *self._lengths(path, values)]
         return form
 
     def _other(self, path: str, kind: type, values: list[Any]) -> Form:
@@ -375,12 +382,28 @@ class _Writing:
         if issubclass(kind, Enum):
             return ["enum", name, self._column(f"{path}.value", [one.value for one in values])]
         if issubclass(kind, tuple):
-            self._columns[f"{path}.length"] = lengths(values)
-            return ["record", name, self._column(f"{path}.item", [*chain.from_iterable(values)])]
+            items = self._column(f"{path}.item", [*chain.from_iterable(values)])
+            return ["record", name, items, *self._lengths(path, values)]
+        if len(values) == 1:
+            return ["row", name, self._rows[kind][id(values[0])]]
         self._columns[path] = rows_of(values, self._rows[kind])
         return ["row", name]
 
+    def _lengths(self, path: str, values: list[Any]) -> list[int]:
+        """Write the lengths of containers; return that of a single one, which is a part of its form."""
+        if len(values) == 1:
+            return [len(values[0])]
+        self._columns[f"{path}.length"] = lengths(values)
+        return []
+
     def _arrays(self, path: str, arrays: list[NDArray[Any]]) -> Form:
+        alike: dict[Any, list[NDArray[Any]]] = {}
+        for array in arrays:
+            alike.setdefault((array.dtype, array.ndim), []).append(array)
+        if len(alike) > 1:
+            which = {kind: i for i, kind in enumerate(alike)}
+            self._columns[f"{path}.kind"] = np.array([which[array.dtype, array.ndim] for array in arrays], np.uint8)
+            return ["any", *(self._arrays(f"{path}.{i}", some) for i, some in enumerate(alike.values()))]
         if arrays[0].dtype not in DTYPES:
             return self._unknown(path, arrays)
         if len({array.shape for array in arrays}) == 1:
@@ -399,27 +422,6 @@ class _Writing:
         raise InputError(f"only strings, numbers and tuples of them can be written down, not {quoted(values[0])}")
 
 
-def _kind(value: Any) -> Any:
-    """Return the type of a value; of an array what arrays in one column have in common."""
-    return (value.dtype, value.ndim) if type(value) is np.ndarray else type(value)
-
-
-def _by_kind(values: list[Any], arrays: bool = False) -> list[tuple[Any, list[Any]]]:
-    """Return values by their types, or by their kinds."""
-    several: list[Any] = kinds(values)
-    if len(several) == 1 and not (arrays and several[0] is np.ndarray):
-        return [(several[0], values)]
-    found: dict[Any, list[Any]] = {}
-    for value in values:
-        found.setdefault(_kind(value) if arrays else type(value), []).append(value)
-    return list(found.items())
-
-
-def _may_share(kind: Any) -> bool:
-    """Return True for immutable values, and arrays."""
-    return isinstance(kind, tuple) or kind is MappingProxyType or issubclass(kind, str | tuple | frozenset)
-
-
 def _attributes(kind: type, things: list[Any]) -> dict[str, Any]:
     """Return the attributes of objects of a class that a checkpoint keeps, each for all of them."""
     if stateful(kind):
@@ -428,7 +430,7 @@ def _attributes(kind: type, things: list[Any]) -> dict[str, Any]:
     bulk = getattr(kind, "__columns__", None)
     found = {} if bulk is None else bulk(things)
     names = attributes(kind, things[0])
-    assert all(vars(thing).keys() <= set(names) for thing in things if hasattr(thing, "__dict__")), kind
+    assert not hasattr(things[0], "__dict__") or all(vars(thing).keys() <= set(names) for thing in things), kind
     return {name: found[name] if name in found else [*map(attrgetter(name), things)] for name in names}
 
 
@@ -467,7 +469,7 @@ class Objects:
             **{form: partial(self._list, make) for form, make in _LISTS.items()}, "deque": self._deque,
             **{form: partial(self._map, make) for form, make in _MAPS.items()},
             **{form: partial(self._numbers, kind) for form, kind in _NUMBERS.items()},
-            "optional": lambda path, n: options(self._vector(path, np.float64, n)),
+            "is": self._is, "optional": lambda path, n: options(self._vector(path, np.float64, n)),
         }  # fmt: skip
 
     def make(self) -> Any:
@@ -481,9 +483,10 @@ class Objects:
             for kind, (name, rows, forms) in tables.items():
                 bulk = getattr(kind, "__fill__", None)
                 if bulk is not None and not late:
+                    read = {part: self._fast if part in kind.__numbers__ else self._column for part in forms}  # type: ignore[attr-defined]
                     bulk(
                         self.made[kind],
-                        {part: self._whole(f"{name}.{part}", form, rows) for part, form in forms.items()},
+                        {part: read[part](f"{name}.{part}", form, rows) for part, form in forms.items()},
                     )
                 for part, form in forms.items() if bulk is None and not stateful(kind) else ():
                     if late is _is_hashed(form):
@@ -515,9 +518,10 @@ class Objects:
         kind, *more = [form] if isinstance(form, str) else form
         return self._readers[kind](path, n, *more)
 
-    def _whole(self, path: str, form: Form, n: int) -> Any:
-        """Return the values of a column, which is an array where they are whole numbers."""
-        return self._vector(path, np.int64, n) if form == "int" else self._column(path, form, n)
+    def _fast(self, path: str, form: Form, n: int) -> Any:
+        """Return the values of a column, which is an array where they are numbers; then NaN is None."""
+        kind = np.float64 if form == "optional" else _NUMBERS.get(form) if isinstance(form, str) else None
+        return self._column(path, form, n) if kind is None else self._vector(path, kind, n)
 
     def _vector(self, path: str, kind: Any, n: int | None = None) -> NDArray[Any]:
         array = self._columns.pop(path)
@@ -534,7 +538,10 @@ class Objects:
         found: list[Any] = self._vector(path, kind, n).tolist()
         return found
 
-    def _lengths(self, path: str, n: int) -> tuple[NDArray[np.int64], int]:
+    def _lengths(self, path: str, n: int, *single: int) -> tuple[NDArray[np.int64], int]:
+        if single:
+            (length,) = single
+            return np.array([bounded(length, self._room)] * bounded(n, 1)), length * n
         lengths = self._vector(f"{path}.length", np.int64, n)
         if lengths.min(initial=0) < 0 or lengths.max(initial=0) > self._room:
             raise ValueError(f"column {path} has impossible lengths")
@@ -554,19 +561,24 @@ class Objects:
         lengths, total = self._lengths(path, n)
         if total != len(whole):
             raise ValueError(f"column {path} has other lengths")
-        return [whole[start:end] for start, end in pairwise(accumulate(lengths.tolist(), initial=0))]
+        return cut(whole, lengths)
 
-    def _pick(self, table: list[Any], path: str, n: int) -> list[Any]:
-        codes = self._vector(path, np.int64, n)
-        if codes.min(initial=0) < 0 or codes.max(initial=-1) >= len(table):
-            raise IndexError(f"column {path} refers to nothing")
-        return [*map(table.__getitem__, codes.tolist())]
+    def _row(self, path: str, n: int, name: str, *single: int) -> list[Any]:
+        table = self.made[self._kind(name)]
+        return (
+            [table[bounded(row, len(table) - 1)] for row in single]
+            if single
+            else pick(table, self._vector(path, np.int64, n))
+        )
 
-    def _row(self, path: str, n: int, name: str) -> list[Any]:
-        return self._pick(self.made[self._kind(name)], path, n)
+    def _is(self, path: str, n: int, value: Any) -> list[Any]:
+        if type(value) not in _INLINE or n != 1:
+            raise TypeError(f"{path} is no number")
+        return [value]
 
     def _one_of(self, path: str, n: int, size: int, form: Form) -> list[Any]:
-        return self._pick(self._column(f"{path}.of", form, bounded(size, self._room)), f"{path}.code", n)
+        table = self._column(f"{path}.of", form, bounded(size, self._room))
+        return pick(table, self._vector(f"{path}.code", np.int64, n))
 
     def _any(self, path: str, n: int, *forms: Form) -> list[Any]:
         which = self._vector(f"{path}.kind", np.uint8, n)
@@ -603,27 +615,27 @@ class Objects:
             raise ValueError(f"column {path} has other lengths")
         return found
 
-    def _list(self, make: Callable[[Any], Any], path: str, n: int, form: Form) -> list[Any]:
-        lengths, total = self._lengths(path, n)
+    def _list(self, make: Callable[[Any], Any], path: str, n: int, form: Form, *single: int) -> list[Any]:
+        lengths, total = self._lengths(path, n, *single)
         items = iter(self._column(f"{path}.item", form, total))
         return [make(islice(items, length)) for length in lengths.tolist()]
 
-    def _deque(self, path: str, n: int, form: Form) -> list[Any]:
+    def _deque(self, path: str, n: int, form: Form, *single: int) -> list[Any]:
         bounds = self._vector(f"{path}.most", np.int64, n).tolist()
         return [
             deque(items, None if most == -1 else most)
-            for items, most in zip(self._list(list, path, n, form), bounds, strict=True)
+            for items, most in zip(self._list(list, path, n, form, *single), bounds, strict=True)
         ]
 
-    def _map(self, make: Callable[[Any], Any], path: str, n: int, key: Form, value: Form) -> list[Any]:
-        lengths, total = self._lengths(path, n)
+    def _map(self, make: Callable[[Any], Any], path: str, n: int, key: Form, value: Form, *single: int) -> list[Any]:
+        lengths, total = self._lengths(path, n, *single)
         pairs = zip(self._column(f"{path}.key", key, total), self._column(f"{path}.value", value, total), strict=True)
         return [make(islice(pairs, length)) for length in lengths.tolist()]
 
-    def _record(self, path: str, n: int, name: str, form: Form) -> list[Any]:
+    def _record(self, path: str, n: int, name: str, form: Form, *single: int) -> list[Any]:
         kind = self._kind(name, tuple)
         width = len(getattr(kind, "_fields", ()))
-        found = self._list(partial(tuple.__new__, kind), path, n, form)
+        found = self._list(partial(tuple.__new__, kind), path, n, form, *single)
         if width and any(len(record) != width for record in found):
             raise TypeError(f"a {name} has {width} parts")
         return found
