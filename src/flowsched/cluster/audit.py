@@ -147,7 +147,7 @@ def _classes(cluster: Cluster) -> None:
 def _tasks(cluster: Cluster) -> tuple[_Columns, _Columns, dict[Group, int]]:
     """Return the columns of all tasks, those of the running tasks, and a number for each group."""
     wrong = misplaced(cluster.tasks, cluster.by_index, cluster.by_row, MOST_DEVICES)
-    _must(wrong is None, wrong)
+    _must(not wrong, wrong or "")
     records, numbered = list(cluster.tasks.values()), cluster.by_index
     columns: _Columns = {**TaskRecord.__columns__(records), "record": records}
     known = len(numbered) - numbered.count(None) == len(records) and len(numbered) >= cluster._indices.count
