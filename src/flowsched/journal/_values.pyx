@@ -1,14 +1,9 @@
 """Loops over the values of a column, for `flowsched.journal.tables`: neighbours often are the same object, or of one type."""
 
 from cpython.ref cimport PyObject
-from libc.math cimport NAN
 from libc.stdint cimport int64_t, uint8_t
 
 import numpy as np
-
-cdef extern from "Python.h":
-    int PyObject_GenericSetAttr(object of, object name, object value) except -1
-
 
 def kinds(list values not None, /):
     """Return the types of values, in order of appearance."""
@@ -81,16 +76,6 @@ def pick(list table not None, const int64_t[::1] rows not None, /):
     return found
 
 
-def cut(text not None, const int64_t[::1] lengths not None, /):
-    """Return the pieces of a string, or of bytes, of these lengths."""
-    cdef Py_ssize_t i, at = 0
-    cdef list found = [None] * lengths.shape[0]
-    for i in range(lengths.shape[0]):
-        found[i] = text[at:at + lengths[i]]
-        at += lengths[i]
-    return found
-
-
 def shared(list values not None, bint equal, /):
     """Return different values, and the place of each value among them; without `equal`, equal ones may be different."""
     cdef Py_ssize_t i
@@ -111,48 +96,3 @@ def shared(list values not None, bint equal, /):
             row = place
         at[i] = row
     return unique, found
-
-
-def optional(list values not None, /):
-    """Return floats as an array in which NaN is None; None if there is a NaN among them."""
-    cdef Py_ssize_t i
-    found = np.empty(len(values), np.float64)
-    cdef double[::1] at = found
-    cdef double number = 0
-    for i in range(at.shape[0]):
-        value = values[i]
-        if value is None:
-            at[i] = NAN
-            continue
-        number = value
-        if number != number:
-            return None
-        at[i] = number
-    return found
-
-
-def options(const double[::1] numbers not None, /):
-    """Return the floats of such an array."""
-    cdef Py_ssize_t i
-    cdef list found = [None] * numbers.shape[0]
-    for i in range(numbers.shape[0]):
-        if numbers[i] == numbers[i]:
-            found[i] = numbers[i]
-    return found
-
-
-def lengths(list values not None, /):
-    """Return the lengths of containers."""
-    cdef Py_ssize_t i
-    found = np.empty(len(values), np.int64)
-    cdef int64_t[::1] at = found
-    for i in range(at.shape[0]):
-        at[i] = len(values[i])
-    return found
-
-
-def put(list things not None, name, list values not None, /):
-    """Set an attribute of objects, also of frozen ones."""
-    cdef Py_ssize_t i
-    for i in range(min(len(things), len(values))):
-        PyObject_GenericSetAttr(things[i], name, values[i])

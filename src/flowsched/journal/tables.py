@@ -48,7 +48,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
-from itertools import chain, islice, repeat
+from itertools import accumulate, chain, islice, pairwise, repeat
 from math import prod
 from operator import attrgetter
 from types import MappingProxyType
@@ -60,7 +60,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
-from flowsched.journal._values import cut, kinds, lengths, meet, optional, options, pick, put, rows_of, shared, split
+from flowsched.journal._values import kinds, meet, pick, rows_of, shared, split
 
 Piece = bytes | memoryview
 Form = Any
@@ -212,7 +212,7 @@ def _stored(name: str, column: Column) -> Iterator[tuple[str, NDArray[Any]]]:
             (bad, *_) = (one for one in column if not _carried(one))
             raise InputError(f"a string with a lone surrogate cannot be written down: {quoted(bad)}") from None
         yield f"{name}.utf8", np.frombuffer(text, np.uint8)
-        yield f"{name}.length", lengths(column)
+        yield f"{name}.length", _lengths(column)
     else:
         yield name, column
 
@@ -317,11 +317,6 @@ class _Writing:
             return ["is", values[0]]
         if len(several) == 1:
             return self._alike(path, several[0], values)
-        if len(several) == 2 and float in several and type(None) in several:
-            found = optional(values)
-            if found is not None:
-                self._columns[path] = found
-                return "optional"
         if not several:
             return "none"
         if len(several) > _MOST_FORMS:
@@ -360,7 +355,7 @@ class _Writing:
             columns[path] = values
         elif form != "none":
             if form == "bytes":
-                columns[f"{path}.length"] = lengths(values)
+                columns[f"{path}.length"] = _lengths(values)
                 columns[f"{path}.bytes"] = np.frombuffer(b"".join(values), np.uint8)
                 return form
             if form == "deque":
@@ -393,7 +388,7 @@ class _Writing:
         """Write the lengths of containers; return that of a single one, which is a part of its form."""
         if len(values) == 1:
             return [len(values[0])]
-        self._columns[f"{path}.length"] = lengths(values)
+        self._columns[f"{path}.length"] = _lengths(values)
         return []
 
     def _arrays(self, path: str, arrays: list[NDArray[Any]]) -> Form:
@@ -434,6 +429,10 @@ def _attributes(kind: type, things: list[Any]) -> dict[str, Any]:
     return {name: found[name] if name in found else [*map(attrgetter(name), things)] for name in names}
 
 
+def _lengths(values: list[Any]) -> NDArray[np.int64]:
+    return np.fromiter(map(len, values), np.int64, len(values))
+
+
 def _joined(chunks: list[Any]) -> Any:
     """Return the values of an attribute that were taken one after the other."""
     if len(chunks) == 1:
@@ -469,7 +468,7 @@ class Objects:
             **{form: partial(self._list, make) for form, make in _LISTS.items()}, "deque": self._deque,
             **{form: partial(self._map, make) for form, make in _MAPS.items()},
             **{form: partial(self._numbers, kind) for form, kind in _NUMBERS.items()},
-            "is": self._is, "optional": lambda path, n: options(self._vector(path, np.float64, n)),
+            "is": self._is, "optional": lambda path, n: [None if x != x else x for x in self._numbers(np.float64, path, n)],
         }  # fmt: skip
 
     def make(self) -> Any:
@@ -492,7 +491,7 @@ class Objects:
                     if late is _is_hashed(form):
                         check_name(kind, part)
                         values = self._column(f"{name}.{part}", form, rows)
-                        put(self.made[kind], part, values)
+                        deque(map(object.__setattr__, self.made[kind], repeat(part), values), 0)
         for kind, (name, rows, forms) in tables.items():
             if stateful(kind):
                 columns = [self._column(f"{name}.{part}", form, rows) for part, form in forms.items()]
@@ -516,23 +515,22 @@ class Objects:
     def _column(self, path: str, form: Form, n: int) -> list[Any]:
         """Return the values of a column."""
         kind, *more = [form] if isinstance(form, str) else form
-        return self._readers[kind](path, n, *more)
+        found = self._readers[kind](path, n, *more)
+        if len(found) != n:
+            raise ValueError(f"column {path} has another length")
+        return found
 
     def _fast(self, path: str, form: Form, n: int) -> Any:
         """Return the values of a column, which is an array where they are numbers; then NaN is None."""
         kind = np.float64 if form == "optional" else _NUMBERS.get(form) if isinstance(form, str) else None
         return self._column(path, form, n) if kind is None else self._vector(path, kind, n)
 
-    def _vector(self, path: str, kind: Any, n: int | None = None) -> NDArray[Any]:
+    def _vector(self, path: str, kind: Any, n: int | None = None, ndim: int = 1) -> NDArray[Any]:
         array = self._columns.pop(path)
-        if (
-            not isinstance(array, np.ndarray)
-            or array.dtype != kind
-            or array.ndim != 1
-            or (n is not None and len(array) != n)
-        ):
+        right = isinstance(array, np.ndarray) and kind in (None, array.dtype) and array.ndim == ndim
+        if not right or (n is not None and len(array) != n):
             raise TypeError(f"column {path} is of another kind or length")
-        return array
+        return array  # type: ignore[return-value]
 
     def _numbers(self, kind: Any, path: str, n: int) -> list[Any]:
         found: list[Any] = self._vector(path, kind, n).tolist()
@@ -541,7 +539,7 @@ class Objects:
     def _lengths(self, path: str, n: int, *single: int) -> tuple[NDArray[np.int64], int]:
         if single:
             (length,) = single
-            return np.array([bounded(length, self._room)] * bounded(n, 1)), length * n
+            return np.array([bounded(length, self._room)]), length
         lengths = self._vector(f"{path}.length", np.int64, n)
         if lengths.min(initial=0) < 0 or lengths.max(initial=0) > self._room:
             raise ValueError(f"column {path} has impossible lengths")
@@ -561,18 +559,16 @@ class Objects:
         lengths, total = self._lengths(path, n)
         if total != len(whole):
             raise ValueError(f"column {path} has other lengths")
-        return cut(whole, lengths)
+        return [whole[start:end] for start, end in pairwise(accumulate(lengths.tolist(), initial=0))]
 
     def _row(self, path: str, n: int, name: str, *single: int) -> list[Any]:
         table = self.made[self._kind(name)]
-        return (
-            [table[bounded(row, len(table) - 1)] for row in single]
-            if single
-            else pick(table, self._vector(path, np.int64, n))
-        )
+        if single:
+            return [table[bounded(row, len(table) - 1)] for row in single]
+        return pick(table, self._vector(path, np.int64, n))
 
     def _is(self, path: str, n: int, value: Any) -> list[Any]:
-        if type(value) not in _INLINE or n != 1:
+        if type(value) not in _INLINE:
             raise TypeError(f"{path} is no number")
         return [value]
 
@@ -591,21 +587,13 @@ class Objects:
 
     def _array(self, path: str, n: int) -> list[Any]:
         array = self._columns.pop(path)
-        if not isinstance(array, np.ndarray) or (n != 1 and array.shape[:1] != (n,)):
-            raise TypeError(f"column {path} is of another kind or length")
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"column {path} is of another kind")
         array = array.copy()
-        return [array] if n == 1 else [array[i, ...] for i in range(n)]
+        return [array] if n == 1 else [array[i, ...] for i in range(len(array))]
 
     def _arrays(self, path: str, n: int) -> list[Any]:
-        shapes, flat = self._columns.pop(f"{path}.shape"), self._columns.pop(f"{path}.item")
-        if (
-            isinstance(flat, list)
-            or isinstance(shapes, list)
-            or shapes.shape[:1] != (n,)
-            or shapes.ndim != 2
-            or flat.ndim != 1
-        ):
-            raise TypeError(f"column {path} is of another kind or length")
+        shapes, flat = self._vector(f"{path}.shape", np.int64, n, 2), self._vector(f"{path}.item", None)
         found, at = [], 0
         for shape in shapes.tolist():
             size = prod(bounded(length, self._room) for length in shape)
