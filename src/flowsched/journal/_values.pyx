@@ -1,9 +1,15 @@
 """Loops over the values of a column, for `flowsched.journal.tables`: neighbours often are the same object, or of one type."""
 
-from cpython.ref cimport PyObject
+cimport cython
 from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport calloc, free
 
 import numpy as np
+
+
+cdef struct Entry:          # no object where it is free
+    void* thing
+    int64_t row
 
 def kinds(list values not None, /):
     """Return the types of values, in order of appearance."""
@@ -39,30 +45,69 @@ def split(list values not None, list kinds not None, /):
     return found, parts
 
 
-def meet(list values not None, dict rows not None, list things not None, /):
-    """Append the objects that have no row yet; `rows` is by `id`."""
-    last = None
-    for value in values:
-        if value is not last:
-            last, key = value, <size_t> <PyObject*> value
-            if key not in rows:
-                rows[key] = len(things)
-                things.append(value)
+@cython.auto_pickle(False)
+cdef class Rows:
+    """Rows of objects in a table, by identity; the table keeps them alive.
 
+    Half of the hash table is free, so a search ends.  Objects that are neighbours in memory are neighbours in it.
+    """
 
-def rows_of(list values not None, dict rows not None, /):
-    """Return the rows of objects."""
-    cdef Py_ssize_t i
-    cdef int64_t row = 0
-    found = np.empty(len(values), np.int64)
-    cdef int64_t[::1] at = found
-    last = None
-    for i in range(at.shape[0]):
-        value = values[i]
-        if value is not last or not i:
-            last, row = value, rows[<size_t> <PyObject*> value]
-        at[i] = row
-    return found
+    cdef Entry* entries
+    cdef size_t mask, count
+    cdef readonly list things
+
+    def __cinit__(self):
+        self.mask, self.things = 1023, []
+        self.entries = <Entry*> calloc(self.mask + 1, sizeof(Entry))
+        if self.entries == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.entries)
+
+    cdef Entry* entry(self, void* thing) noexcept:
+        """Return the entry of an object, or a free one for it."""
+        cdef size_t at = <size_t> thing >> 4
+        at ^= at >> 15
+        while self.entries[at & self.mask].thing != NULL and self.entries[at & self.mask].thing != thing:
+            at += 1
+        return &self.entries[at & self.mask]
+
+    cdef int64_t add(self, thing) except -1:
+        """Return the row of an object, which gets one if it has none."""
+        cdef Entry* old = self.entries
+        cdef Entry* entry = self.entry(<void*> thing)
+        cdef size_t i
+        if entry.thing == NULL:
+            self.things.append(thing)
+            entry.thing, entry.row = <void*> thing, self.count
+            self.count += 1
+            if 2 * self.count > self.mask:
+                self.entries = <Entry*> calloc(2 * (self.mask + 1), sizeof(Entry))
+                if self.entries == NULL:
+                    self.entries = old
+                    raise MemoryError
+                self.mask = 2 * self.mask + 1
+                for i in range((self.mask + 1) // 2):
+                    if old[i].thing != NULL:
+                        self.entry(old[i].thing)[0] = old[i]
+                free(old)
+            return self.count - 1
+        return entry.row
+
+    def of(self, list values not None, /):
+        """Return the rows of objects; those that are new are appended."""
+        cdef Py_ssize_t i
+        cdef int64_t row = 0
+        found = np.empty(len(values), np.int64)
+        cdef int64_t[::1] at = found
+        last = None
+        for i in range(at.shape[0]):
+            value = values[i]
+            if value is not last or not i:
+                last, row = value, self.add(value)
+            at[i] = row
+        return found
 
 
 def pick(list table not None, const int64_t[::1] rows not None, /):
@@ -74,25 +119,3 @@ def pick(list table not None, const int64_t[::1] rows not None, /):
             raise IndexError(f"row {rows[i]} of {count}")
         found[i] = table[rows[i]]
     return found
-
-
-def shared(list values not None, bint equal, /):
-    """Return different values, and the place of each value among them; without `equal`, equal ones may be different."""
-    cdef Py_ssize_t i
-    cdef int64_t row = 0
-    cdef dict known = {}
-    cdef list unique = []
-    found = np.empty(len(values), np.int64)
-    cdef int64_t[::1] at = found
-    last = None
-    for i in range(at.shape[0]):
-        value = values[i]
-        if value is not last or not i:
-            last, key = value, value if equal else <size_t> <PyObject*> value
-            place = known.get(key)
-            if place is None:
-                place = known[key] = len(unique)
-                unique.append(value)
-            row = place
-        at[i] = row
-    return unique, found

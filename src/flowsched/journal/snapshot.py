@@ -60,7 +60,7 @@ from flowsched.cluster.audit import audit
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.journal import released
 from flowsched.journal.accounts import completed
-from flowsched.journal.tables import Objects, Piece, Schema, Tables, is_file, stateful, tables_of
+from flowsched.journal.tables import Objects, Piece, Schema, Tables, is_file, slots, stateful, tables_of
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Fairness, Policy, providers
 from flowsched.rounds.engine import State
@@ -145,9 +145,8 @@ class Extras:
                 continue
             for thing in of_kind:
                 own = thing.fields() if isinstance(thing, records.World | columns.Columns) else {}
-                _compare(
-                    kind, known, {**own, **getattr(thing, "__dict__", {})}
-                )  # `__getstate__` takes them for granted
+                # `__getstate__` takes them for granted
+                _compare(kind, known, {**own, **getattr(thing, "__dict__", {})})
                 # `__getstate__` may fill in attributes that the object itself lacks
                 whole = hasattr(kind, "__setstate__") or all(hasattr(thing, name) for name in known)
                 if not whole or not known.keys() <= (parts := _parts(thing)).keys():
@@ -169,8 +168,9 @@ def _parts(thing: Any) -> dict[str, Any]:
     state = stateful(kind) and thing.__getstate__()
     if isinstance(state, dict):
         return state
-    names = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if hasattr(thing, name)]
-    return {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
+    return {
+        name: getattr(thing, name) for name in slots(kind).union(getattr(thing, "__dict__", ())) if hasattr(thing, name)
+    }
 
 
 def _compare(kind: type, known: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
@@ -287,9 +287,8 @@ def _read(kind: type[_T], image: Tables | bytes, policy: Policy, extras: Extras)
             if isinstance(image, bytes) and not is_file(image):
                 made, (state, accounts) = released.objects(image, extras.former, _given(policy))
             else:
-                objects = Objects(
-                    image if isinstance(image, Tables) else Tables.read(image), extras.schema, _given(policy)
-                )
+                tables = image if isinstance(image, Tables) else Tables.read(image)
+                objects = Objects(tables, extras.schema, _given(policy))
                 made, (state, accounts) = objects.made, objects.make()
             extras.check(made)
             if not isinstance(state, kind):

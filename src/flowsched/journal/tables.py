@@ -48,7 +48,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
-from itertools import accumulate, chain, islice, pairwise, repeat
+from itertools import accumulate, chain, count, islice, pairwise, repeat
 from math import prod
 from operator import attrgetter
 from types import MappingProxyType
@@ -60,7 +60,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
-from flowsched.journal._values import kinds, meet, pick, rows_of, shared, split
+from flowsched.journal._values import Rows, kinds, pick, split
 
 Piece = bytes | memoryview
 Form = Any
@@ -119,10 +119,9 @@ def stateful(kind: type) -> bool:
     return not made and any("__getstate__" in vars(base) for base in kind.__mro__[:-1])
 
 
-def attributes(kind: type, thing: Any) -> list[str]:
-    """Return the names of the attributes that objects like this one have."""
-    slots = (name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if name != "__weakref__")
-    return sorted({*slots, *getattr(thing, "__dict__", ())})
+def slots(kind: type) -> set[str]:
+    """Return the names of the slots of a class."""
+    return {name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if name != "__weakref__"}
 
 
 @dataclass
@@ -258,26 +257,23 @@ class _Writing:
         self._schema, self._foreign, self._instead = schema, foreign, instead
         self._given = {id(thing): name for name, thing in given.items() if thing is not None}
         self._kinds = {type(thing) for thing in given.values() if thing is not None}.union(instead)
-        self._rows: dict[type, dict[int, int]] = {}
-        self._things: dict[type, list[Any]] = {}
+        self._rows: dict[type, Rows] = {}
         self._parts: dict[type, dict[str, list[Any]]] = {}
         self._columns: dict[str, Column] = {}
 
     def tables(self, root: Any) -> Tables:
         self._meet([root])
         done: dict[type, int] = {}
-        while fresh := {kind: things[done.get(kind, 0) :] for kind, things in self._things.items()}:
-            fresh = {kind: things for kind, things in fresh.items() if things}
-            if not fresh:
-                break
-            for kind, things in fresh.items():
-                done[kind] = done.get(kind, 0) + len(things)
-                self._collect(kind, things)
+        while sum(done.values()) < sum(len(rows.things) for rows in self._rows.values()):
+            for kind, rows in list(self._rows.items()):
+                if fresh := rows.things[done.get(kind, 0) :]:
+                    done[kind] = len(rows.things)
+                    self._collect(kind, fresh)
         forms: dict[str, Any] = {"": [1, {"root": self._column(".root", [root])}]}
         for kind, parts in self._parts.items():
             table = self._schema.names[kind]
             forms[table] = [
-                len(self._things[kind]),
+                done[kind],
                 {name: self._column(f"{table}.{name}", _joined(chunks)) for name, chunks in parts.items()},
             ]
         return Tables(forms, self._columns)
@@ -290,9 +286,9 @@ class _Writing:
                 continue
             some = values if len(several) == 1 else [value for value in values if type(value) is kind]
             if kind in self._schema.objects:
-                meet(some, self._rows.setdefault(kind, {}), self._things.setdefault(kind, []))
+                self._rows.setdefault(kind, Rows()).of(some)
             elif kind in _FORMS or (kind in self._schema.names and issubclass(kind, tuple)):
-                unique, _ = shared(some, False)
+                unique, _ = _unique(some)
                 self._meet([*chain.from_iterable(unique)])
                 if _FORMS.get(kind) in _MAPS:
                     self._meet([*chain.from_iterable(value.values() for value in unique)])
@@ -333,7 +329,7 @@ class _Writing:
             and (kind is np.ndarray or kind is MappingProxyType or issubclass(kind, str | tuple | frozenset))
             and not (kind is str and len(set(values[:_TRIED])) * 2 > min(_TRIED, len(values)))
         ):
-            unique, places = shared(values, kind is str)
+            unique, places = _unique(values)
             if 2 * len(unique) <= len(values):
                 columns[f"{path}.code"] = places
                 return ["one of", len(unique), self._column(f"{path}.of", unique)]
@@ -380,8 +376,8 @@ class _Writing:
             items = self._column(f"{path}.item", [*chain.from_iterable(values)])
             return ["record", name, items, *self._lengths(path, values)]
         if len(values) == 1:
-            return ["row", name, self._rows[kind][id(values[0])]]
-        self._columns[path] = rows_of(values, self._rows[kind])
+            return ["row", name, int(self._rows[kind].of(values)[0])]
+        self._columns[path] = self._rows[kind].of(values)
         return ["row", name]
 
     def _lengths(self, path: str, values: list[Any]) -> list[int]:
@@ -424,9 +420,19 @@ def _attributes(kind: type, things: list[Any]) -> dict[str, Any]:
         return {name: [state[name] for state in states] for name in states[0]}
     bulk = getattr(kind, "__columns__", None)
     found = {} if bulk is None else bulk(things)
-    names = attributes(kind, things[0])
+    names = sorted(slots(kind).union(getattr(things[0], "__dict__", ())))
     assert not hasattr(things[0], "__dict__") or all(vars(thing).keys() <= set(names) for thing in things), kind
     return {name: found[name] if name in found else [*map(attrgetter(name), things)] for name in names}
+
+
+def _unique(values: list[Any]) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return different values, and the place of each value among them; strings that are equal are not different."""
+    if type(values[0]) is str:
+        known = dict(zip(dict.fromkeys(values), count()))
+        return [*known], np.fromiter(map(known.__getitem__, values), np.int64, len(values))
+    rows = Rows()
+    places = rows.of(values)
+    return rows.things, places
 
 
 def _lengths(values: list[Any]) -> NDArray[np.int64]:
@@ -474,7 +480,9 @@ class Objects:
     def make(self) -> Any:
         """Return the root with all objects that it refers to."""
         tables = {self._kind(name): (name, *table) for name, table in self._forms.items() if name}
-        for kind, (_, rows, _) in tables.items():
+        for kind, (name, rows, forms) in tables.items():
+            if not stateful(kind) and not slots(kind) <= forms.keys():
+                raise TypeError(f"{name} lack an attribute")
             self.made[kind] = made(kind, bounded(rows, self._room))
         states: list[tuple[type, list[str], Iterator[Any]]] = []
         # Keys of maps and sets may be objects, whose hash needs their attributes.
