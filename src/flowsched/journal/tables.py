@@ -28,7 +28,7 @@ given                        text: objects that are not stored, by name; the rea
 [is, number]                 the only value
 ===========================  =======================================================================================
 
-A single row, and the length of a single container, is the last part of its form.
+A single row, and the length of a single container, is the last part of its form, except for tables with small letters.
 
 Rules of reading, for any bytes:
 
@@ -260,6 +260,7 @@ class _Writing:
         self._rows: dict[type, Rows] = {}
         self._parts: dict[type, dict[str, list[Any]]] = {}
         self._columns: dict[str, Column] = {}
+        self._single = 1
 
     def tables(self, root: Any) -> Tables:
         self._meet([root])
@@ -272,6 +273,7 @@ class _Writing:
         forms: dict[str, Any] = {"": [1, {"root": self._column(".root", [root])}]}
         for kind, parts in self._parts.items():
             table = self._schema.names[kind]
+            self._single = -1 if table.islower() else 1  # so that other programs find each column
             forms[table] = [
                 done[kind],
                 {name: self._column(f"{table}.{name}", _joined(chunks)) for name, chunks in parts.items()},
@@ -309,7 +311,7 @@ class _Writing:
                 return "bool" if values.dtype == bool else "int"
             return "optional" if np.isnan(values).any() else "float"
         several = kinds(values)
-        if len(values) == 1 and several[0] in _INLINE and -_BEYOND < values[0] < _BEYOND:
+        if len(values) == self._single and several[0] in _INLINE and -_BEYOND < values[0] < _BEYOND:
             return ["is", values[0]]
         if len(several) == 1:
             return self._alike(path, several[0], values)
@@ -375,14 +377,14 @@ class _Writing:
         if issubclass(kind, tuple):
             items = self._column(f"{path}.item", [*chain.from_iterable(values)])
             return ["record", name, items, *self._lengths(path, values)]
-        if len(values) == 1:
+        if len(values) == self._single:
             return ["row", name, int(self._rows[kind].of(values)[0])]
         self._columns[path] = self._rows[kind].of(values)
         return ["row", name]
 
     def _lengths(self, path: str, values: list[Any]) -> list[int]:
         """Write the lengths of containers; return that of a single one, which is a part of its form."""
-        if len(values) == 1:
+        if len(values) == self._single:
             return [len(values[0])]
         self._columns[f"{path}.length"] = _lengths(values)
         return []
