@@ -11,6 +11,7 @@ cdef struct Entry:          # no object where it is free
     void* thing
     int64_t row
 
+
 def kinds(list values not None, /):
     """Return the types of values, in order of appearance."""
     cdef list found = []
