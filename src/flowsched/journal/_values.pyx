@@ -58,7 +58,7 @@ cdef class Rows:
     cdef readonly list things
 
     def __cinit__(self):
-        self.mask, self.things = 1023, []
+        self.mask, self.things = 31, []
         self.entries = <Entry*> calloc(self.mask + 1, sizeof(Entry))
         if self.entries == NULL:
             raise MemoryError

@@ -88,6 +88,9 @@ _SUM = 8
 _MOST_FORMS = 255
 _INLINE = (bool, int, float)
 _BEYOND = 1 << 63
+_EMPTY = {
+    kind: (form, "none", *["none"] * (form in _MAPS)) for kind, form in _FORMS.items() if form in {*_LISTS, *_MAPS}
+}
 _TRIED = 64
 """Strings of which many differ are not shared."""
 
@@ -119,9 +122,10 @@ def stateful(kind: type) -> bool:
     return not made and any("__getstate__" in vars(base) for base in kind.__mro__[:-1])
 
 
-def slots(kind: type) -> set[str]:
+def slots(kind: type) -> frozenset[str]:
     """Return the names of the slots of a class."""
-    return {name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if name != "__weakref__"}
+    every = (name for base in kind.__mro__ for name in vars(base).get("__slots__", ()))
+    return frozenset(every) - {"__weakref__"}
 
 
 @dataclass
@@ -282,7 +286,7 @@ class _Writing:
 
     def _meet(self, values: list[Any]) -> None:
         """Find the objects among values, and within their containers."""
-        several = kinds(values)
+        several = kinds(values) if len(values) > 1 else [*map(type, values)]
         for kind in several:
             if kind in _LEAVES or kind in self._kinds:
                 continue
@@ -310,9 +314,14 @@ class _Writing:
             if values.dtype.kind != "f":
                 return "bool" if values.dtype == bool else "int"
             return "optional" if np.isnan(values).any() else "float"
+        if len(values) == self._single:
+            value = values[0]
+            kind = type(value)
+            if kind in _INLINE and -_BEYOND < value < _BEYOND:
+                return ["is", value]
+            if kind in _EMPTY and not value:
+                return [*_EMPTY[kind], 0]
         several = kinds(values)
-        if len(values) == self._single and several[0] in _INLINE and -_BEYOND < values[0] < _BEYOND:
-            return ["is", values[0]]
         if len(several) == 1:
             return self._alike(path, several[0], values)
         if not several:
@@ -546,14 +555,13 @@ class Objects:
         found: list[Any] = self._vector(path, kind, n).tolist()
         return found
 
-    def _lengths(self, path: str, n: int, *single: int) -> tuple[NDArray[np.int64], int]:
+    def _lengths(self, path: str, n: int, *single: int) -> tuple[list[int], int]:
         if single:
-            (length,) = single
-            return np.array([bounded(length, self._room)]), length
+            return [bounded(length, self._room) for length in single], single[0]
         lengths = self._vector(f"{path}.length", np.int64, n)
         if lengths.min(initial=0) < 0 or lengths.max(initial=0) > self._room:
             raise ValueError(f"column {path} has impossible lengths")
-        return lengths, int(lengths.sum())
+        return lengths.tolist(), int(lengths.sum())
 
     def _text(self, path: str, n: int) -> list[Any]:
         known = self._columns.get(path)
@@ -569,7 +577,7 @@ class Objects:
         lengths, total = self._lengths(path, n)
         if total != len(whole):
             raise ValueError(f"column {path} has other lengths")
-        return [whole[start:end] for start, end in pairwise(accumulate(lengths.tolist(), initial=0))]
+        return [whole[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
 
     def _row(self, path: str, n: int, name: str, *single: int) -> list[Any]:
         table = self.made[self._kind(name)]
@@ -616,7 +624,7 @@ class Objects:
     def _list(self, make: Callable[[Any], Any], path: str, n: int, form: Form, *single: int) -> list[Any]:
         lengths, total = self._lengths(path, n, *single)
         items = iter(self._column(f"{path}.item", form, total))
-        return [make(islice(items, length)) for length in lengths.tolist()]
+        return [make(islice(items, length)) for length in lengths]
 
     def _deque(self, path: str, n: int, form: Form, *single: int) -> list[Any]:
         bounds = self._vector(f"{path}.most", np.int64, n).tolist()
@@ -628,7 +636,7 @@ class Objects:
     def _map(self, make: Callable[[Any], Any], path: str, n: int, key: Form, value: Form, *single: int) -> list[Any]:
         lengths, total = self._lengths(path, n, *single)
         pairs = zip(self._column(f"{path}.key", key, total), self._column(f"{path}.value", value, total), strict=True)
-        return [make(islice(pairs, length)) for length in lengths.tolist()]
+        return [make(islice(pairs, length)) for length in lengths]
 
     def _record(self, path: str, n: int, name: str, form: Form, *single: int) -> list[Any]:
         kind = self._kind(name, tuple)
