@@ -47,7 +47,7 @@ from flowsched.journal.journal import Journal
 from flowsched.journal.records import Checkpoint, Header
 from flowsched.journal.rerun import Recovery, attach, imported, policy_of, restored
 from flowsched.journal.snapshot import clone, pack
-from flowsched.journal.store import serialized, snapshot
+from flowsched.journal.store import serialized
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.policy.scale import BeyondScale
@@ -298,8 +298,9 @@ class Durable(Generic[E]):
         settings of its parts, and by the accounts that share providers keep.
         """
         with self._calls:
-            state = self._checkpoint(portable=False)
-            return snapshot(state.row(header_of(self.engine), 0), state.pieces)
+            extras = adapter_of(self.engine).extras
+            row = Checkpoint(extras.form, describe(self.policy), b"", []).row(header_of(self.engine), 0)
+            return b"".join(pack(self.engine.state(), extras, row=row.body))
 
     def journal_bytes(self) -> bytes:
         """Return a journal that begins with the state, as `compact` writes it: every later version goes on from it."""
@@ -345,10 +346,10 @@ class Durable(Generic[E]):
             self._check_ready()
             self.journal.restart(self._checkpoint, self.policy, since)
 
-    def _checkpoint(self, portable: bool = True) -> Checkpoint:
-        """Return the state: lines that every version reads, if `portable`, and a warm image."""
+    def _checkpoint(self) -> Checkpoint:
+        """Return the state: lines that every version reads, and a warm image."""
         extras = adapter_of(self.engine).extras
-        exported = b"".join(lines(self.engine)) if portable else b""
+        exported = b"".join(lines(self.engine))
         return Checkpoint(extras.form, describe(self.policy), exported, pack(self.engine.state(), extras))
 
     # -- from files ---------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import json
 import pickle
 import random
 import sys
-from collections import Counter
+from collections import Counter, OrderedDict, deque
+from types import MappingProxyType
 
 import fgm_lives
 import numpy as np
@@ -22,9 +23,8 @@ from flowsched.cluster.shapes import Suitability
 from flowsched.fgm import FineGrained
 from flowsched.fgm.persistence import audit as fgm_audit
 from flowsched.fgm.rule import Refused
-from flowsched.journal.graph_tables import Graph, Schema
-from flowsched.journal.object_graph import graph_of, objects_of
 from flowsched.journal.snapshot import PLAIN
+from flowsched.journal.tables import Objects, Schema, Tables, tables_of
 
 WILD = [
     None, True, -1, 0, 1, 2, 7, 2**31, -(2**31), 2**62, 2**70, -(2**70), 0.5, -3.0, 1e300, float("inf"), float("nan"), "", "m1", "cpu", "x" * 300,
@@ -72,24 +72,31 @@ def altered(value, rnd: random.Random):
 
 
 def altered_image(image: bytes, rnd: random.Random) -> bytes:
-    """An image with one or two numbers, or something in its head, altered."""
-    size = int.from_bytes(image[:8], "little")
-    head, blob = image[8 : 8 + size], bytearray(image[8 + size :])
+    """An image with one or two numbers, or something in its forms, altered."""
+    tables = Tables.read(image)
     for _ in range(rnd.choice([1, 1, 2])):
         if rnd.random() < 0.35:
-            head = json.dumps(altered(json.loads(head), rnd)).encode()
-        elif len(blob) >= 8:
-            at = rnd.randrange(len(blob) // 8) * 8
-            word = int.from_bytes(blob[at : at + 8], "little", signed=True)
-            nearby = [
-                word + rnd.choice([-1, 1, 256, -256, 512]),
-                word ^ 1 << rnd.randrange(63),
-                rnd.choice([0, -1, 2**31, 2**62, 5 << 8 | 3]),
-            ]
-            blob[at : at + 8] = (rnd.choice(nearby) & 2**64 - 1).to_bytes(8, "little")
-    if rnd.random() < 0.03:
-        del blob[rnd.randrange(len(blob) + 1) :]
-    return len(head).to_bytes(8, "little") + head + bytes(blob)
+            tables.forms = altered(tables.forms, rnd)
+            continue
+        name = rnd.choice([name for name, column in tables.columns.items() if column.size])
+        flat = tables.columns[name].flatten()
+        at, bits = rnd.randrange(len(flat)), 8 * flat.itemsize
+        if flat.dtype.kind == "f":
+            flat[at] = rnd.choice([float("nan"), float("inf"), -1.0, 1e300, 0.5])
+        else:
+            near = int(rnd.choice([flat[at], flat[rnd.randrange(len(flat))]]))
+            number = rnd.choice([near + 1, near - 1, near ^ 1 << rnd.randrange(bits), near, 0, -1, 2**31, 2**62, 65])
+            flat.view(f"u{flat.itemsize}")[at] = number & (1 if flat.dtype == bool else 2**bits - 1)
+        tables.columns[name] = flat.reshape(tables.columns[name].shape)
+        match rnd.randrange(30):
+            case 0:
+                del tables.columns[name]
+            case 1:
+                tables.columns[name] = flat[: rnd.randrange(len(flat))]
+            case 2:
+                with np.errstate(all="ignore"):
+                    tables.columns[name] = flat.astype(rnd.choice([np.float64, np.int64, np.uint8, bool]))
+    return b"".join(tables.pieces())
 
 
 def altered_record(body: bytes, rnd: random.Random) -> bytes:
@@ -235,7 +242,19 @@ def test_a_pickle_is_not_read() -> None:
                 fs.Scheduler.restore(journal_of([bodies[0], body] if body[:1] == b"S" else [body]))
 
 
-def test_a_graph_names_classes_of_its_schema_only() -> None:
+def _written(value: object, *classes: type) -> Tables:
+    return Tables.read(b"".join(tables_of(value, _schema(*classes), {}).pieces()))
+
+
+def _schema(*classes: type) -> Schema:
+    return Schema({kind.__name__: kind for kind in classes})
+
+
+def _read_again(tables: Tables, *classes: type) -> object:
+    return Objects(Tables.read(b"".join(tables.pieces())), _schema(*classes), {}).make()
+
+
+def test_tables_name_classes_of_their_schema_only() -> None:
     class Known:
         def method(self) -> None: ...
 
@@ -243,45 +262,74 @@ def test_a_graph_names_classes_of_its_schema_only() -> None:
 
     thing = Known()
     thing.value = 3
-    data = graph_of(thing, Schema([Known]), {}).write()
-    assert objects_of(Graph.read(data, Schema([Known]), {})).value == 3
+    tables = _written(thing, Known)
+    assert _read_again(tables, Known).value == 3
     with pytest.raises(KeyError):
-        Graph.read(data, Schema([Other]), {})
-    hidden = data.replace(b'"value"', b'"method"').replace((len(data)).to_bytes(8, "little"), b"")
-    size = int.from_bytes(data[:8], "little")
-    hidden = (size + 1).to_bytes(8, "little") + data[8:].replace(b'"value"', b'"method"')
+        _read_again(tables, Other)
+    tables.forms["Known"][1] = {"method": ["is", 3]}
     with pytest.raises(TypeError, match="no attribute that is kept"):
-        objects_of(Graph.read(hidden, Schema([Known]), {}))
+        _read_again(tables, Known)
     with pytest.raises(fs.InputError, match="can be written down"):
-        graph_of([thing, Other()], Schema([Known]), {})
+        _written([thing, Other()], Known)
 
 
 @pytest.mark.parametrize("value", [
     {"a": (1, 2.5, None, True, False), ("t", 1): [b"x", -(2**90)], 3: {4, 5}, frozenset({6}): {}},
-    [np.arange(6).reshape(2, 3), np.zeros((0, 4), np.uint8), np.array(3.5), np.array([True, False])],
-    "\u00e9\U0001f600", float("-inf"), -0.0, [], (), 2**64,
+    [np.arange(6).reshape(2, 3), np.zeros((0, 4), np.uint8), np.array(3.5), np.array([True, False]), np.arange(3), np.arange(4)],
+    [np.array(1.5), np.array(2.5)], [np.arange(2), np.arange(2)], [None, 0.5, float("nan")], [None, 0.5], ["a"] * 99, [()] * 3, [float("nan")],
+    "\u00e9\U0001f600", float("-inf"), -0.0, [], (), 2**64, ["\u00e9", "", "b\0c", "\U0001f600"], [deque([1], 3), deque()], OrderedDict(b=1, a=2),
+    MappingProxyType({1: "x"}), [True, 1, 1.0, "1"], 2**9_000,
 ])  # fmt: skip
 def test_plain_values_come_back_equal(value) -> None:
-    again = objects_of(Graph.read(graph_of(value, Schema([]), {}).write(), Schema([]), {}))
-    assert repr(again) == repr(value)
+    assert repr(_read_again(_written(value))) == repr(value)
 
 
-def test_identity_and_circles_come_back() -> None:
-    inner = [1]
-    value = {"a": inner, "b": inner}
-    value["self"] = value
-    again = objects_of(Graph.read(graph_of(value, Schema([]), {}).write(), Schema([]), {}))
-    assert again["a"] is again["b"] and again["self"] is again and again["a"] is not inner
+def test_objects_in_circles_come_back() -> None:
+    class Node: ...
+
+    one, two = Node(), Node()
+    one.near, two.near, one.all, two.all = {two: 1}, {one: 2}, [one, two, one], []
+    again = _read_again(_written(one, Node), Node)
+    (other,) = again.near
+    assert list(other.near) == [again] and again.all == [again, other, again] and other.all == []
 
 
 def test_memory_is_bounded_by_what_is_there() -> None:
-    data = graph_of([np.zeros(4)], Schema([]), {}).write()
-    size = int.from_bytes(data[:8], "little")
-    head = json.loads(data[8 : 8 + size])
-    head["arrays"][0] = ["f8", 2**40]
-    text = json.dumps(head).encode()
+    class Node: ...
+
+    for more in (
+        {"Node": [1 << 40, {}]},
+        {"": [1, {"root": ["list", "none", 1 << 40]}]},
+        {"": [1, {"root": ["one of", 1 << 40, "none"]}]},
+    ):
+        tables = _written([None], Node)
+        tables.forms |= more
+        with pytest.raises(ValueError, match="a number from 0 to"):
+            _read_again(tables, Node)
+    tables = _written([None, None, [None], []])
+    tables.columns[".root.item.1.length"] = np.array([1 << 40, 0])
+    with pytest.raises(ValueError, match="impossible lengths"):
+        _read_again(tables)
+    tables = _written([np.zeros(4), np.zeros(3)])
+    tables.columns[".root.item.shape"] = np.array([[1 << 40], [1 << 40]])
     with pytest.raises(ValueError, match="a number from 0 to"):
-        Graph.read(len(text).to_bytes(8, "little") + text + data[8 + size :], Schema([]), {})
+        _read_again(tables)
+
+
+def test_every_byte_of_a_snapshot_is_checked() -> None:
+    image = grow(0).snapshot()
+    rnd = random.Random(0)
+    size = 8 + int.from_bytes(image[:8], "little")
+    for at in [*rnd.sample(range(size), effort(300, 3000)), *rnd.sample(range(size, len(image)), effort(300, 3000))]:
+        wrong = bytearray(image)
+        wrong[at] ^= 1 << rnd.randrange(8)
+        with pytest.raises(fs.JournalError, match="column|head|not a journal"):
+            fs.Scheduler.restore(bytes(wrong))
+    for end in [*range(effort(300, 3000)), *rnd.sample(range(len(image)), effort(300, 3000))]:
+        with pytest.raises(fs.JournalError):
+            fs.Scheduler.restore(image[:end])
+    with pytest.raises(fs.CorruptJournalError, match="more than the columns"):
+        fs.Scheduler.restore(image + b"x")
 
 
 def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
@@ -297,7 +345,7 @@ def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
         front, _, rest = (bodies := records(path))[1].partition(b"\n")
         made, *more = json.loads(front[1:])
         other = b"S" + json.dumps([made + 1, *more]).encode() + b"\n" + rest
-        damaged = b"S" + front[1:] + b"\n" + rest[: more[1]] + b"nonsense"
+        damaged = b"S" + front[1:] + b"\n" + rest[: more[1]] + b"".join(Tables().pieces())
         for body in (other, damaged):
             path.write_bytes(journal_of([bodies[0], body]))
             again = fs.Scheduler.restore(path)
@@ -472,32 +520,22 @@ def test_an_attribute_of_another_kind_is_refused(other: object) -> None:
     assert tried > 60
 
 
-@pytest.mark.parametrize("code", [-1, -(2**63), 2**63 - 1, 15, 255, 5, 3 << 8, 8, 1 << 8 | 9, 1 << 62 | 14])
-def test_a_code_that_refers_to_nothing_is_refused(code: int) -> None:
-    graph = graph_of([1], Schema([]), {})
-    assert objects_of(graph) == [1]
-    graph.mutable[9][1][0] = code
-    with pytest.raises(IndexError):
-        objects_of(graph)
-    with pytest.raises(IndexError):  # and so where the parts of a tuple are
-        inner = graph_of((1, 2), Schema([]), {})
-        inner.parts[0] = code
-        objects_of(inner)
+@pytest.mark.parametrize("code", [-1, -(2**63), 2**63 - 1, 1, 2, 1 << 32])
+def test_a_row_that_does_not_exist_is_refused(code: int) -> None:
+    class Node: ...
 
-
-def test_a_tuple_cannot_have_itself_as_a_part() -> None:
-    graph = graph_of(((1,), 2), Schema([]), {})
-    graph.parts[0] = 1 << 8 | 8
-    with pytest.raises(IndexError):
-        objects_of(graph)
-
-
-@pytest.mark.parametrize("root", [-1, 0.0, 1.5, None, "1", 2**63, [0], False])
-def test_a_root_that_is_no_code_is_refused(root: object) -> None:
-    graph = graph_of([1], Schema([]), {})
-    graph.root = root
-    with pytest.raises((IndexError, TypeError, ValueError)):
-        objects_of(graph)
+    node = Node()
+    for value in ([node, node], ["a"] * 9):
+        tables = _written(value, Node)
+        (name,) = tables.columns.keys() & {".root.item", ".root.item.code"}
+        tables.columns[name] = np.full_like(tables.columns[name], code)
+        with pytest.raises(IndexError):
+            _read_again(tables, Node)
+    tables = _written([node], Node)
+    assert tables.forms[""][1]["root"] == ["list", ["row", "Node", 0], 1]
+    tables.forms[""][1]["root"][1][2] = code
+    with pytest.raises(ValueError, match="a number from 0 to 0"):
+        _read_again(tables, Node)
 
 
 def _running() -> fs.Scheduler:

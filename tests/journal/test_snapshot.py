@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 from effort import effort
 from hypothesis import given, settings
@@ -11,8 +9,6 @@ from hypothesis import strategies as st
 from lives import POLICIES, Life, flow_of, live_alike, said, world_of
 
 import flowsched as fs
-from flowsched.journal.graph_tables import Graph, Schema
-from flowsched.journal.object_graph import graph_of, objects_of
 
 MAKERS = [lambda _, make=make: make() for make in POLICIES]
 
@@ -58,15 +54,3 @@ def test_a_snapshot_of_many_objects_is_the_one_of_what_it_restores() -> None:
     image = sched.snapshot()
     assert fs.Scheduler.restore(image).snapshot() == image
     assert sched.copy().snapshot() == image == sched.snapshot()
-
-
-@pytest.mark.parametrize("count", [0, 1, 2729, 2730, 2731, 2732, 5461, 5462, 10922, 10923, 43690, 43691, 60000])
-def test_any_number_of_objects_finds_its_place(count: int) -> None:
-    """Around the counts at which the table of what was met grows."""
-    schema, random = Schema([]), Random(count)
-    things = [(i,) if random.random() < 0.7 else [i] for i in range(count)]
-    spaced = things[:: 1 + count % 3]
-    told = Graph.read(graph_of([things, spaced], schema, {}).write(), schema, {})
-    again, some = objects_of(told)
-    assert again == things and len(some) == len(spaced)
-    assert all(one is other for one, other in zip(some, again[:: 1 + count % 3], strict=True))

@@ -33,7 +33,7 @@ ALLOWED = {
     "docs/explanation/journal.md": 1,
     "fgm": 1,
     "hrm": 6,
-    "journal": 9,
+    "journal": 4,
     "network": 1,
     "run": 1,
     "scheduler.py": 1,

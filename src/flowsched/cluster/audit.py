@@ -6,10 +6,9 @@ The records are compared with each other, and the inventory with one that is reb
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain, compress, pairwise
+from collections.abc import Iterable
+from itertools import compress, pairwise
 from math import inf
-from operator import attrgetter, contains, eq, is_
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import MICRO, MOST_DEVICES, UNLIMITED, Job
-from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
+from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord, misplaced
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.stopping import Stop
 from flowsched.exceptions import InputError
@@ -50,7 +49,7 @@ def audit(cluster: Cluster) -> None:
     _classes(cluster)
     columns, running, groups = _tasks(cluster)
     _retries(cluster, groups)
-    _jobs(cluster, columns)
+    _jobs(cluster)
     _groups(cluster, columns, running, groups)
     _changes(cluster)
     _inventory(cluster, running)
@@ -64,20 +63,18 @@ def _must(holds: Any, what: str) -> None:
 def _indices(indices: IdPool, used: Iterable[int], what: str) -> None:
     """Require that every index below the count is either in use or free, exactly once."""
     given = [*used, *indices._free]
-    whole = {*map(type, given)} <= {int} and min(given, default=0) >= 0 and max(given, default=-1) < indices.count
-    _must(whole and len({*given}) == len(given) == indices.count, f"numbers of {what} are given twice, lost or unknown")
+    whole = {*map(type, given)} <= {int} and len(given) == indices.count
+    _must(whole and sorted(given) == [*range(indices.count)], f"numbers of {what} are given twice, lost or unknown")
 
 
 def _distinct(numbers: NDArray[np.int64]) -> bool:
     return bool((np.diff(np.sort(numbers)) > 0).all())
 
 
-def _numbers(what: str, values: Sequence[Any], least: float = -inf, *, finite: bool = True) -> None:
+def _numbers(what: str, values: Any, least: float = -inf, *, finite: bool = True) -> None:
     """Raise the errors of `number`."""
-    if {*map(type, values)} <= {float}:
-        array = np.array(values, np.float64)
-        if (array >= least).all() and (not finite or np.isfinite(array).all()):
-            return
+    if isinstance(values, np.ndarray):
+        values = values[~(np.isfinite(values) if finite else values >= least)].tolist()
     for value in values:
         number(what, value, least, finite=finite)
 
@@ -149,61 +146,49 @@ def _classes(cluster: Cluster) -> None:
 
 def _tasks(cluster: Cluster) -> tuple[_Columns, _Columns, dict[Group, int]]:
     """Return the columns of all tasks, those of the running tasks, and a number for each group."""
-    tasks, numbered = cluster.tasks, cluster.by_index
-    records = list(tasks.values())
-    _must({*map(type, records)} <= {TaskRecord}, "a task under another id")
+    wrong = misplaced(cluster.tasks, cluster.by_index, cluster.by_row, MOST_DEVICES)
+    _must(not wrong, wrong or "")
+    records, numbered = list(cluster.tasks.values()), cluster.by_index
     columns: _Columns = {**TaskRecord.__columns__(records), "record": records}
-    _must(all(map(eq, columns["id"], tasks)), "a task under another id")
-    indices = columns["index"].tolist()
-    _indices(cluster._indices, indices, "tasks")
-    known = len(numbered) >= cluster._indices.count and len(numbered) - numbered.count(None) == len(records)
-    _must(known and all(map(is_, map(numbered.__getitem__, indices), records)), "tasks and their numbers differ")
-    turn, run = columns["turn"], columns["run"]
+    known = len(numbered) - numbered.count(None) == len(records) and len(numbered) >= cluster._indices.count
+    _must(known, "tasks and their numbers differ")
+    _indices(cluster._indices, columns["index"].tolist(), "tasks")
+    turn, run, row = columns["turn"], columns["run"], columns["row"]
     _must(_distinct(turn) and turn.max(initial=0) <= cluster._turn, "turns of tasks are not in order")
     begun = run[run != 0]
     within = begun.min(initial=1) > 0 and begun.max(initial=0) <= cluster.runs
     _must(within and _distinct(begun), "runs are numbered twice")
-    _must(True not in columns["gone"], "a task that has left is still there")
     _numbers("task: preempted", columns["preempted"], finite=False)
     _numbers("task: duration", columns["duration"], 0, finite=False)
-    _numbers("task: since", [since for since in columns["since"] if since is not None])
+    since = columns["since"]
+    plain = isinstance(since, np.ndarray)
+    _numbers("task: since", since[since == since] if plain else [one for one in since if one is not None])
+    # A record is in at most one chain, so equal totals mean that each chain has exactly its tasks.
+    of_jobs, of_machines = (sum(len(one.tasks) for one in some.values()) for some in (cluster.jobs, cluster.machines))
+    _must(of_jobs == len(records) and of_machines == (row >= 0).sum(), "a job or a machine and its tasks differ")
     groups = {group: number for number, group in enumerate(dict.fromkeys(columns["group"]))}
     classes = [group.cls.index for group in groups]
-    _must({*map(type, classes)} <= {int}, "a group of an unknown class")
-    columns["number"] = np.array([groups[group] for group in columns["group"]], np.intp)
+    columns["number"] = np.fromiter(map(groups.__getitem__, columns["group"]), np.intp, len(records))
     columns["class"] = np.array(classes, np.int64)[columns["number"]]
-    there = columns["row"] >= 0
-    running = {
-        name: column[there] if isinstance(column, np.ndarray) else [*compress(column, there.tolist())]
-        for name, column in columns.items()
-    }
+    there = row >= 0
+    running = {name: columns[name][there] for name in ("row", "index", "turn", "class", "number")}
+    running |= {name: np.array(columns[name], np.float64)[there] for name in ("began", "duration")}
+    running["devices"] = [*compress(columns["devices"], there.tolist())]
     _running(cluster, running)
     return columns, running, groups
 
 
 def _running(cluster: Cluster, columns: _Columns) -> None:
-    inventory, row, began = cluster.inventory, columns["row"], columns["began"]
-    times = all(issubclass(kind, float | int) for kind in {*map(type, began)})
-    _must(times and {*map(type, columns["devices"])} <= {tuple}, "a task runs nowhere")
-    _must(cluster.by_row.keys() >= {*row.tolist()}, "a task runs on no machine")
-    _must(columns["run"].all(), "a run without a number")
-    devices = [*chain.from_iterable(columns["devices"])]
-    known = {*map(type, devices)} <= {int} and min(devices, default=0) >= 0 and max(devices, default=-1) < MOST_DEVICES
-    _must(known, "a task runs on no device")
-    # A record is in at most one chain, so equal totals mean that each chain has exactly the running tasks of its machine.
-    chains = {at: machine.tasks for at, machine in cluster.by_row.items()}
-    in_them = all(map(contains, map(chains.__getitem__, row.tolist()), columns["record"]))
-    _must(in_them and sum(map(len, chains.values())) == len(row), "a machine and its tasks differ")
+    inventory, row, since = cluster.inventory, columns["row"], columns["began"]
     mine, index = inventory.tasks, columns["index"]
     for name in ("class_id", "turn", "since", "end"):
         _must(len(getattr(mine, name)) == len(mine.row), f"inventory.tasks.{name} has another length")
     _must(index.max(initial=-1) < len(mine.row), "a running task is not in the inventory")
-    rows, since = np.full(len(mine.row), -1, np.int64), np.array(began, np.float64)
+    rows = np.full(len(mine.row), -1, np.int64)
     rows[index] = row
     for name, right in (("class_id", columns["class"]), ("turn", columns["turn"]), ("since", since)):
         _must(np.array_equal(getattr(mine, name)[index], right), "the inventory has other tasks")
-    end = since + np.array(columns["duration"], np.float64)
-    _must(np.array_equal(mine.end[index], end), "the inventory has other expected ends")
+    _must(np.array_equal(mine.end[index], since + columns["duration"]), "the inventory has other expected ends")
     _must(np.array_equal(rows, mine.row), "the inventory has tasks elsewhere")
     estimated = int((mine.end[rows >= 0] < np.inf).sum())
     _must(mine.estimated == estimated, "the inventory counts other estimates")
@@ -245,7 +230,7 @@ def _retries(cluster: Cluster, groups: Iterable[Group]) -> None:
         _must(shuns[record.group] == frozenset(failed_on), "a class that shuns other machines")
 
 
-def _jobs(cluster: Cluster, columns: _Columns) -> None:
+def _jobs(cluster: Cluster) -> None:
     _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
     groups: set[Group] = set()
     for job in cluster.jobs.values():
@@ -258,10 +243,6 @@ def _jobs(cluster: Cluster, columns: _Columns) -> None:
             groups.add(group)
         _must(job.most >= len(job.tasks), "a job and its tasks differ")
         _must(said.user is None or said.user in cluster.users, "a job of an unknown user")
-    # As with machines: a record is in at most one chain.
-    in_them = all(map(contains, map(attrgetter("job.tasks"), columns["group"]), columns["record"]))
-    count = sum(len(job.tasks) for job in cluster.jobs.values())
-    _must(in_them and count == len(cluster.tasks), "a job and its tasks differ")
     serials = [group.serial for group in groups] + [job.serial for job in cluster.jobs.values()]
     _must(len(set(serials)) == len(serials) and max(serials, default=0) <= cluster._serial, "serials are not in order")
 
@@ -271,7 +252,7 @@ def _places(running: _Columns) -> dict[tuple[int, int], list[float]]:
     order = np.lexsort((running["row"], running["number"]))
     number, row = running["number"][order], running["row"][order]
     first = np.flatnonzero((np.diff(number, prepend=-1) != 0) | (np.diff(row, prepend=-1) != 0))
-    since = [running["began"][i] for i in order.tolist()]
+    since = running["began"][order].tolist()
     ranges = pairwise([*first.tolist(), len(since)])
     keys = zip(number[first].tolist(), row[first].tolist(), strict=True)
     return {key: sorted(since[start:end]) for key, (start, end) in zip(keys, ranges, strict=True)}

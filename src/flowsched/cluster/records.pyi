@@ -46,6 +46,7 @@ class TaskRecord:
         "since",
         "turn",
     )
+    __numbers__: tuple[str, ...]
     id: Hashable
     group: Group
     index: int
@@ -66,6 +67,8 @@ class TaskRecord:
     def __hash__(self) -> int: ...
     @staticmethod
     def __columns__(tasks: list[TaskRecord]) -> dict[str, Any]: ...
+    @staticmethod
+    def __fill__(tasks: list[TaskRecord], columns: dict[str, Any]) -> None: ...
     @property
     def place(self) -> Placement | None: ...
 
@@ -349,3 +352,6 @@ def found_group(world: World, group: Group, /) -> Group: ...
 def group_for(
     world: World, job: JobRecord, task: Task, demand: NDArray[np.int64], shuns: frozenset[Hashable] | tuple[()] = ()
 ) -> Group: ...
+def misplaced(
+    tasks: dict[Hashable, TaskRecord], numbered: list[TaskRecord | None], by_row: dict[int, MachineRecord], devices: int
+) -> str | None: ...

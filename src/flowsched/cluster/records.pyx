@@ -20,8 +20,8 @@ chain in the meantime.
 """
 
 cimport cython
-from libc.math cimport INFINITY
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.math cimport INFINITY, NAN
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, MovedFields, TypedColumns, fs_fetch
 
@@ -29,7 +29,7 @@ from collections import namedtuple
 from math import inf
 from types import MappingProxyType
 
-from numpy import empty, int64
+from numpy import bool_, empty, float64, int64, uint8
 
 from flowsched.cluster.model import Machine
 
@@ -53,6 +53,27 @@ cdef object _NOTHING = MappingProxyType({}), _NONE = frozenset()
 
 
 ctypedef int (*Setter)(object slot, object of, object value) except -1
+
+
+cdef bint plainly(value, double* at) except -1:
+    """Store a float, or NaN for None; return False for another value."""
+    if value is None:
+        at[0] = NAN
+        return True
+    if type(value) is not float or value != value:
+        return False
+    at[0] = value
+    return True
+
+
+cdef list options(array):
+    """Return the values of an array, in which NaN is None."""
+    cdef list found = array.tolist()
+    cdef Py_ssize_t i
+    for i in range(len(found)):
+        if found[i] != found[i]:
+            found[i] = None
+    return found
 
 
 @cython.final
@@ -90,6 +111,7 @@ cdef class TaskRecord:
     """
 
     __slots__ = ("id", "group", "index", "turn", "since", "row", "devices", "began", "gone", "preempted", "duration", "run")
+    __numbers__ = ("index", "turn", "since", "row", "began", "gone", "preempted", "duration", "run")
 
     def __cinit__(self):
         self.devices = ()
@@ -114,28 +136,54 @@ cdef class TaskRecord:
 
     @staticmethod
     def __columns__(list tasks not None):
-        """Return the values of all slots, by name, each as a list over the tasks, or as an array of whole numbers: for images."""
+        """Return the values of all slots, by name, each over the tasks, for checkpoints: arrays of numbers, else lists.
+
+        NaN in an array is None.
+        """
         cdef TaskRecord task
-        cdef list ids = [], groups = [], since = [], devices = [], began = [], gone = [], preempted = [], durations = []
-        cdef Py_ssize_t i = 0
-        numbers = empty((4, len(tasks)), int64)
+        cdef Py_ssize_t i, count = len(tasks)
+        numbers, times, gone = empty((4, count), int64), empty((4, count), float64), empty(count, bool_)
         cdef int64_t[:, ::1] at = numbers
-        cdef Py_ssize_t count = len(tasks)
-        for task in tasks:
-            if i == count:
-                break
+        cdef double[:, ::1] then = times
+        cdef uint8_t[::1] left = gone.view(uint8)
+        cdef list ids = [None] * count, groups = [None] * count, devices = [None] * count
+        cdef bint plain = True
+        for i in range(count):
+            task = tasks[i]
             at[0, i], at[1, i], at[2, i], at[3, i] = task.index, task.turn, task.row, task.run
-            i += 1
-            ids.append(task.id)
-            groups.append(task.group)
-            since.append(task.since)
-            devices.append(task.devices)
-            began.append(task.began)
-            gone.append(True if task.gone else False)
-            preempted.append(task.preempted)
-            durations.append(task.duration)
-        told = ids, groups, numbers[0], numbers[1], since, numbers[2], devices, began, gone, preempted, durations, numbers[3]
-        return dict(zip(TaskRecord.__slots__, told))
+            ids[i], groups[i], devices[i], left[i] = task.id, task.group, task.devices, task.gone
+            plain = plain and plainly(task.since, &then[0, i]) and plainly(task.began, &then[1, i])
+            plain = plain and plainly(task.preempted, &then[2, i]) and plainly(task.duration, &then[3, i])
+        found = dict(id=ids, group=groups, index=numbers[0], turn=numbers[1], since=times[0], row=numbers[2], devices=devices)
+        found.update(began=times[1], gone=gone, preempted=times[2], duration=times[3], run=numbers[3])
+        if not plain:
+            for name in ("since", "began", "preempted", "duration"):
+                found[name] = [getattr(one, name) for one in tasks]
+        return found
+
+    @staticmethod
+    def __fill__(list tasks not None, dict columns not None):
+        """Set all slots of empty records from such columns."""
+        cdef TaskRecord task
+        cdef Py_ssize_t i, count = len(tasks)
+        if columns.keys() != set(TaskRecord.__slots__) or any([len(column) != count for column in columns.values()]):
+            raise TypeError("tasks of other parts")
+        cdef const int64_t[::1] index = columns["index"], turn = columns["turn"], row = columns["row"], run = columns["run"]
+        cdef list ids = columns["id"], groups = columns["group"], devices = columns["devices"]
+        cdef list others = [columns["since"], columns["began"], columns["gone"], columns["preempted"], columns["duration"]]
+        for i in range(count):
+            task = tasks[i]
+            if index[i] != <int32_t> index[i] or row[i] != <int32_t> row[i]:
+                raise OverflowError("a number of a task or a row")
+            task.index, task.turn, task.row, task.run = <int32_t> index[i], turn[i], <int32_t> row[i], run[i]
+            task.id, task.group, task.devices = ids[i], groups[i], devices[i]
+        for i in range(5):
+            others[i] = others[i] if type(others[i]) is list else options(others[i])
+        cdef list since, began, gone, preempted, durations
+        since, began, gone, preempted, durations = others
+        for i in range(count):
+            task = tasks[i]
+            task.since, task.began, task.gone, task.preempted, task.duration = since[i], began[i], gone[i], preempted[i], durations[i]
 
     @property
     def place(self):
@@ -1516,3 +1564,40 @@ cpdef Group group_for(World world, JobRecord job, task, demand, shuns=()):
         world._idle.pop(key, None)
     group = job.group_of((cls, frozenset(pairs)) if pairs else cls)
     return found_group(world, Group(job, cls, 0, pairs)) if group is None else group
+
+
+def misplaced(dict tasks not None, list numbered not None, dict by_row not None, int64_t devices):
+    """Return what is wrong with the ids, numbers and chains of the tasks of a cluster that was read from a file; None if nothing is.
+
+    A record is in at most one chain of each kind.  So if lengths agree, too, chains have their tasks and no others.
+    """
+    cdef TaskRecord task
+    cdef Chain chain = None
+    cdef int32_t row = -1
+    for id, record in tasks.items():
+        if type(record) is not TaskRecord:
+            return "a task under another id"
+        task = record
+        if task.id is not id and task.id != id:
+            return "a task under another id"
+        if not 0 <= task.index < len(numbered) or numbered[task.index] is not record:
+            return "tasks and their numbers differ"
+        if task.gone:
+            return "a task that has left is still there"
+        if task.group is None or task.group.cls is None or task.group.job is None or task.link[JOB].chain != <void*> task.group.job.tasks:
+            return "a job and its tasks differ"
+        if task.row < 0:
+            continue
+        if task.row != row:
+            machine = by_row.get(task.row)
+            if machine is None:
+                return "a task runs on no machine"
+            chain, row = machine.tasks, task.row
+        if task.link[PLACE].chain != <void*> chain:
+            return "a machine and its tasks differ"
+        if not task.run or not isinstance(task.began, int | float):
+            return "a task runs nowhere"
+        for device in task.devices:
+            if type(device) is not int or not 0 <= device < devices:
+                return "a task runs on no device"
+    return None

@@ -10,8 +10,8 @@ from flowsched.cluster import Resources
 from flowsched.exceptions import JournalMismatchError
 from flowsched.journal._words import delta_words, round_numbers, words
 from flowsched.journal.codec import decode, encode
-from flowsched.journal.graph_tables import Piece
 from flowsched.journal.store import Row
+from flowsched.journal.tables import Piece
 from flowsched.policy.serialize import difference
 from flowsched.rounds.reasons import Waiting
 from flowsched.rounds.values import Round
@@ -124,8 +124,5 @@ class Checkpoint:
 
     def row(self, header: Header, before: int) -> Row:
         """Return the row of a checkpoint; `before` is the checksum of the row before it."""
-        size, chain = 0, 0
-        for piece in self.pieces:
-            size, chain = size + len(piece), crc32(piece, chain)
-        rest = encode([self.form, self.policy, len(self.lines), size, chain, before]).decode("ascii")
+        rest = encode([self.form, self.policy, len(self.lines), crc32(self.lines), before]).decode("ascii")
         return Row("state", f"[{header.body()},{rest[1:]}")

@@ -34,6 +34,7 @@ from flowsched.journal.journal import Journal
 from flowsched.journal.records import Header, Seal
 from flowsched.journal.snapshot import unpack, unpack_accounts, with_own_accounts
 from flowsched.journal.store import Records, Row, Snapshot, reading
+from flowsched.journal.tables import Damaged, Tables
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.serialize import Makers, describe, difference, parts, rebuild
 from flowsched.rounds.values import Commit, Round
@@ -303,24 +304,21 @@ class Rerun:
             self.fairnesses[len(self.fairnesses)] = fairness
 
     def _state(self, record: int, row: Row) -> None:
-        _, made, description, length, size, chain, _ = self._decoded(row, record, dict, int, object, int, int, int, int)
-        state = self._checkpoint()
-        if len(state) != size or crc32(state) != chain:
+        _, made, description, length, chain, _ = self._decoded(row, record, dict, int, object, int, int, int)
+        state = memoryview(self._checkpoint())
+        if not 0 <= length <= len(state) or crc32(state[:length]) != chain:
             raise CorruptJournalError("the checkpoint does not agree with its checksum", self.found.path, record)
-        rest = memoryview(state)
-        if not 0 <= length <= len(rest):
-            raise self._mismatch("a state that is longer than its checkpoint", record)
         if made != adapter_of(self._engine).extras.form and not length:
             raise self._mismatch(
                 f"a state in a form that only flowsched {self.found.header.version} reads, as it was then", record
             )
         policy = policy_of(description, self.policies, self.found.path, record, adapter_of(self._engine).makers)
         try:
-            self.found.warm = made == adapter_of(self._engine).extras.form and self._warm(
-                rest[length:], policy, bool(length)
-            )
+            self.found.warm = self._warm(state[length:], made, policy, bool(length))
             if not self.found.warm:
-                load(self._engine, bytes(rest[:length]).splitlines(keepends=True), policy, self.found.path, record)
+                load(self._engine, bytes(state[:length]).splitlines(keepends=True), policy, self.found.path, record)
+        except Damaged as error:
+            raise CorruptJournalError(f"the checkpoint is damaged: {error}", self.found.path, record) from None
         except JournalError:
             raise
         except NONSENSE as error:
@@ -329,13 +327,18 @@ class Rerun:
         self.fairnesses.clear()
         self._note(policy)
 
-    def _warm(self, image: memoryview, policy: Policy, spare: bool) -> bool:
-        """Take the image, which is a cache: False if it fails and lines can replace it."""
+    def _warm(self, image: memoryview, form: int, policy: Policy, spare: bool) -> bool:
+        """Take the image, which is a cache: False if it has another form, or fails and lines can replace it."""
         try:
+            tables = Tables.read(image) if image else Tables()
             adapter = adapter_of(self._engine)
-            state = unpack(image, policy, adapter.extras)
+            if form != adapter.extras.form:
+                return False
+            state = unpack(tables, policy, adapter.extras)
             adapter.check_state(state)
             self._engine.replace_state(state, cached=True)
+        except Damaged:
+            raise
         except NONSENSE:
             if not spare:
                 raise

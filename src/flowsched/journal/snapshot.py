@@ -7,7 +7,7 @@ inventory; all that it refers to is in the image, and its classes are in its ada
 
 Rules:
 
-* An image is data (see `flowsched.journal.object_graph`), and names only the classes listed here and in those extras.
+* An image is data (see `flowsched.journal.tables`), and names only the classes listed here and in those extras.
 * The network checks its own part before it uses it, and the cluster's part is compared with itself (`audit`).
 * The builder is a cache: a round that fails on the one that was read builds another one.
 """
@@ -58,9 +58,9 @@ from flowsched.cluster import (
 )
 from flowsched.cluster.audit import audit
 from flowsched.exceptions import FlowschedError, InputError
+from flowsched.journal import released
 from flowsched.journal.accounts import completed
-from flowsched.journal.graph_tables import Graph, Piece, Schema, stateful
-from flowsched.journal.object_graph import graph_of, objects_of
+from flowsched.journal.tables import Objects, Piece, Schema, Tables, is_file, slots, stateful, tables_of
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Fairness, Policy, providers
 from flowsched.rounds.engine import State
@@ -68,20 +68,23 @@ from flowsched.sharing import deployment, deployment_sequence, ledger
 
 _T = TypeVar("_T")
 
-_MEANING = 5
+_MEANING = 6
 """Version of the attributes' meanings, to be changed with any of them; `form` itself detects other attributes."""
 
 
-_CLASSES: tuple[type, ...] = (
-    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, devices.Asks, running.RunningTasks,
-    affinity.Affinity, affinity.ClassAffinity,
-    columns.IdPool, records.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
-    membership.Attempts, stopping.Stop, records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability, shunned.Shunned,
-FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs, RackArcs, ClassArcs, Reservations,
-    Reservation, GangReservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
-    providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
-    deployment_sequence.PeriodCounts,
-)  # fmt: skip
+_CLASSES: dict[str, type] = {
+    "tasks": records.TaskRecord, "jobs": records.JobRecord, "groups": records.Group, "classes": records.TaskClass,
+    "machines": records.MachineRecord, "users": User, **{
+        kind.__name__: kind for kind in (
+            State, Cluster, Resources, Job, Machine, inventory.Inventory, devices.Asks, running.RunningTasks, affinity.Affinity,
+            affinity.ClassAffinity, columns.IdPool, records.Changes, membership.Attempts, stopping.Stop, records.Placement, records.Chain,
+            shapes.Shapes, shapes.Suitability, shunned.Shunned, FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs,
+            RackArcs, ClassArcs, Reservations, Reservation, GangReservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants,
+            UnscheduledArcs, JobCounts, providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
+            deployment_sequence.PeriodCounts,
+        )
+    },
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +104,12 @@ class Extras:
     @cached_property
     def schema(self) -> Schema:
         """All classes that an image may name."""
-        return Schema([*_CLASSES, *self.classes], self.renamed, self.numbered)
+        return Schema({**_CLASSES, **{kind.__name__: kind for kind in self.classes}})
+
+    @cached_property
+    def former(self) -> Mapping[Any, type]:
+        """The classes by their names and numbers in old journals."""
+        return {**{self.renamed.get(kind, kind.__name__): kind for kind in self.schema.names}, **self.numbered}
 
     @cached_property
     def parts(self) -> Mapping[type, Mapping[str, Any]]:
@@ -112,7 +120,7 @@ class Extras:
         while look:
             thing = look.pop()
             kind = type(thing)
-            if kind in self.schema.known and kind not in found and (parts := _parts(thing)):
+            if kind in self.schema.names and kind not in found and (parts := _parts(thing)):
                 found[kind] = parts
                 look += parts.values()
             elif isinstance(thing, dict):
@@ -126,32 +134,24 @@ class Extras:
         """Number of the classes and attributes in images: an image of another form cannot be read."""
         kept = sorted((kind.__name__, sorted(parts)) for kind, parts in self.parts.items())
         fields = [(name, *_fields(getattr(records, name))) for name in records.__all__]
-        numbers = graph_of(FlowNetwork(), Schema([FlowNetwork]), {})
-        kernel = sorted(text for text in numbers.strings if text.isascii()), [str(a.dtype) for a in numbers.arrays]
-        return crc32(repr((_MEANING, sorted(self.schema.by_name), kept, fields, kernel)).encode())
+        kernel = tables_of(FlowNetwork(), Schema({"": FlowNetwork}), {}).forms
+        return crc32(repr((_MEANING, sorted(self.schema.classes), kept, fields, kernel)).encode())
 
     def check(self, things: Mapping[type, Sequence[Any]]) -> None:
         """Raise TypeError for objects that have other parts than those of their class have, or parts of another kind."""
-        seen: set[int] = set()
         for kind, of_kind in things.items():
             known = self.parts.get(kind)
             if known is None or kind is FlowNetwork:  # a network has checked itself
                 continue
             for thing in of_kind:
                 own = thing.fields() if isinstance(thing, records.World | columns.Columns) else {}
-                _compare(
-                    kind, known, {**own, **getattr(thing, "__dict__", {})}
-                )  # `__getstate__` takes them for granted
+                # `__getstate__` takes them for granted
+                _compare(kind, known, {**own, **getattr(thing, "__dict__", {})})
                 # `__getstate__` may fill in attributes that the object itself lacks
                 whole = hasattr(kind, "__setstate__") or all(hasattr(thing, name) for name in known)
                 if not whole or not known.keys() <= (parts := _parts(thing)).keys():
                     raise TypeError(f"a {kind.__name__} of other parts")
                 _compare(kind, known, parts)
-                for name, like in known.items():
-                    if isinstance(like, list | dict):
-                        if id(parts[name]) in seen:
-                            raise TypeError(f"{kind.__name__}.{name}: what something else changes, too")
-                        seen.add(id(parts[name]))
 
 
 def _fields(kind: type) -> tuple[str, ...]:
@@ -168,8 +168,9 @@ def _parts(thing: Any) -> dict[str, Any]:
     state = stateful(kind) and thing.__getstate__()
     if isinstance(state, dict):
         return state
-    names = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if hasattr(thing, name)]
-    return {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
+    return {
+        name: getattr(thing, name) for name in slots(kind).union(getattr(thing, "__dict__", ())) if hasattr(thing, name)
+    }
 
 
 def _compare(kind: type, known: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
@@ -200,23 +201,23 @@ PLAIN = Extras()
 """Of a scheduler without an adapter."""
 
 
-def pack(state: State, extras: Extras = PLAIN) -> list[Piece]:
-    """Return the state as bytes, in pieces that are to be joined before anything changes.
+def pack(state: State, extras: Extras = PLAIN, **about: str) -> list[Piece]:
+    """Return the state as bytes, in pieces that are to be joined before anything changes; `about` is put in front of them.
 
     Raise InputError if an id or a provider's account is of a kind that cannot be written down, or there is a fit rule,
     and no extras.
     """
-    return _written(state, state.builder.policy, extras)
+    return _written(state, state.builder.policy, extras, about)
 
 
-def unpack(image: bytes | memoryview, policy: Policy, extras: Extras = PLAIN) -> State:
-    """Read the state that `pack` wrote, under a policy of the same description; its providers get the accounts."""
-    return _read(State, image, policy, extras)
+def unpack(tables: Tables, policy: Policy, extras: Extras = PLAIN) -> State:
+    """Return the state that `pack` wrote, under a policy of the same description; its providers get the accounts."""
+    return _read(State, tables, policy, extras)
 
 
 def pack_accounts(policy: Policy, warm_state: Any = None, extras: Extras = PLAIN) -> bytes:
     """Return the accounts that a policy's providers keep, with an adapter's warm state; nothing if there is neither."""
-    return b"".join(_written(warm_state, policy, extras)) if _keepers(policy) or warm_state is not None else b""
+    return b"".join(_written(warm_state, policy, extras, {})) if _keepers(policy) or warm_state is not None else b""
 
 
 def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any:
@@ -236,10 +237,8 @@ def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) ->
         for mine, his in zip(_keepers(policy), _keepers(known), strict=True):
             vars(mine).update(deepcopy(vars(his)))
     with uncollected():
-        graph = _taken(state, known, extras, [])
-        graph.given = _given(policy)
         cloned: State
-        cloned, _ = objects_of(graph)
+        cloned, _ = Objects(_taken(state, known, extras, True), extras.schema, _given(policy)).make()
     return cloned
 
 
@@ -262,30 +261,36 @@ def _given(policy: Policy) -> dict[str, Any]:
     return {"policy": policy, "fairness": policy.fairness, "another policy": _REPLACED}
 
 
-def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None) -> Graph:
+def _taken(state: Any, policy: Policy, extras: Extras, foreign: bool) -> Tables:
     if (
         isinstance(state, State)
         and (rule := state.cluster.inventory.rule) is not None
-        and type(rule) not in extras.schema.known
+        and type(rule) not in extras.schema.names
     ):
         raise InputError(f"a fit rule keeps a state of its own; ask its adapter for a copy of it: {rule!r}")
     # A clone's policy has its own accounts already.
-    accounts = [vars(provider) for provider in _keepers(policy)] if foreign is None else []
+    accounts = [] if foreign else [vars(provider) for provider in _keepers(policy)]
     instead = {Policy: "another policy", Fairness: "another policy"}
-    return graph_of((state, accounts), extras.schema, _given(policy), foreign, instead)
+    return tables_of((state, accounts), extras.schema, _given(policy), foreign, instead)
 
 
-def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> list[Piece]:
+def _written(state: Any, policy: Policy, extras: Extras, about: dict[str, str]) -> list[Piece]:
     with uncollected():
-        return _taken(state, policy, extras, None).pieces()
+        tables = _taken(state, policy, extras, False)
+        tables.about = about
+        return tables.pieces()
 
 
-def _read(kind: type[_T], image: bytes | memoryview, policy: Policy, extras: Extras) -> _T:
+def _read(kind: type[_T], image: Tables | bytes, policy: Policy, extras: Extras) -> _T:
     try:
         with uncollected():
-            graph = Graph.read(image, extras.schema, _given(policy))
-            state, accounts = objects_of(graph)
-            extras.check(graph.made)
+            if isinstance(image, bytes) and not is_file(image):
+                made, (state, accounts) = released.objects(image, extras.former, _given(policy))
+            else:
+                tables = image if isinstance(image, Tables) else Tables.read(image)
+                objects = Objects(tables, extras.schema, _given(policy))
+                made, (state, accounts) = objects.made, objects.make()
+            extras.check(made)
             if not isinstance(state, kind):
                 raise TypeError(f"a {kind.__name__} expected")
             if isinstance(state, State):

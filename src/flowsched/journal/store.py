@@ -53,9 +53,10 @@ import numpy as np
 from flowsched.boundary import private
 from flowsched.boundary.lock import Lock
 from flowsched.exceptions import CorruptJournalError, InputError, JournalError, JournalMismatchError
+from flowsched.journal.tables import Damaged, about_of, is_file
 from flowsched.journal.views import views
 
-FORMAT = 3
+FORMAT = 4
 _APPLICATION = 0x666C7363
 _LOG = b"flowsched log "
 _TABLES = {
@@ -167,7 +168,7 @@ _OUTSIDE = "locked", "unable to open", "I/O", "readonly", "full"
 
 
 class Snapshot:
-    """The one row of a snapshot, which is a checkpoint: MAGIC, the checksum and the length of its body, body and state."""
+    """The one row of a snapshot, which is a checkpoint alone."""
 
     n = 0
     chain = 0
@@ -176,37 +177,25 @@ class Snapshot:
         self._data, self._path = memoryview(data), path
 
     def __iter__(self) -> Iterator[tuple[int, Row]]:
-        front = bytes(self._data[len(SNAPSHOT) : _STATE])
-        if len(front) < _SNAPSHOT_HEAD.size:
-            raise CorruptJournalError("it was cut off", self._path, 0)
-        chain, length = _SNAPSHOT_HEAD.unpack(front)
-        row = Row("state", str(self._data[_STATE : _STATE + length], "ascii", "replace"))
-        if _linked(1, row, 0) != chain:
-            raise CorruptJournalError("it does not agree with its checksum", self._path, 1)
-        self.n, self._end = 1, _STATE + length
-        yield 1, row
+        try:
+            body = about_of(self._data)["row"]
+        except Damaged as error:
+            raise CorruptJournalError(str(error), self._path, 0) from None
+        except (LookupError, TypeError, ValueError, RecursionError) as error:
+            raise JournalMismatchError(f"no snapshot: {error!r}", self._path, 0) from None
+        self.n = 1
+        yield 1, Row("state", str(body))
 
     def checkpoint(self) -> memoryview:
         """Return the state."""
-        return self._data[self._end :]
-
-
-SNAPSHOT = b"flowsched snapshot 3\n"
-_SNAPSHOT_HEAD = struct.Struct("<IQ")
-_STATE = len(SNAPSHOT) + _SNAPSHOT_HEAD.size
-
-
-def snapshot(row: Row, state: Sequence[bytes | memoryview]) -> bytes:
-    """Return a snapshot: a checkpoint alone, which is copied once."""
-    body = row.body.encode("ascii")
-    return b"".join((SNAPSHOT, _SNAPSHOT_HEAD.pack(_linked(1, row, 0), len(body)), body, *state))
+        return self._data
 
 
 @contextmanager
 def reading(source: bytes | str | os.PathLike[str], *, whole: bool = False) -> Iterator[Records | Snapshot]:
     """Open a database or a snapshot, or the bytes of one, for reading only; with all of its history if `whole`."""
     path = "" if isinstance(source, bytes) else os.fspath(source)
-    if isinstance(source, bytes) and source.startswith(SNAPSHOT):
+    if isinstance(source, bytes) and is_file(source[:_FRONT]):
         yield Snapshot(source, path)
         return
     connection = _in_memory(source) if isinstance(source, bytes) else _read_only(Path(source), path)
@@ -251,7 +240,7 @@ def is_database(path: Path) -> bool:
 def _in_memory(data: bytes) -> sqlite3.Connection:
     if not data:
         raise JournalMismatchError("nothing is in it", "", 0)
-    _check_front(data[: len(_SQLITE)], "")
+    _check_front(data[:_FRONT], "")
     connection = _connected(":memory:")
     try:
         with reported(""):
@@ -263,6 +252,9 @@ def _in_memory(data: bytes) -> sqlite3.Connection:
 
 
 _SQLITE = b"SQLite format 3\0"
+_FRONT = 64
+"""Bytes that distinguish all formats."""
+_OLD = b"flowsched snapshot "
 
 
 def _check_front(front: bytes, path: str) -> None:
@@ -270,7 +262,13 @@ def _check_front(front: bytes, path: str) -> None:
         raise JournalMismatchError(
             "a journal of an earlier release; `flowsched journal import` makes a database of it", path, 0
         )
-    if not _SQLITE.startswith(front):
+    if front.startswith(_OLD):
+        raise JournalMismatchError(
+            "a snapshot of an earlier release, which that release reads; its `export` writes a state for all later ones",
+            path,
+            0,
+        )
+    if not front[: len(_SQLITE)] or not _SQLITE.startswith(front[: len(_SQLITE)]):
         raise JournalMismatchError("not a journal or snapshot, or one in another format", path, 0)
 
 
@@ -296,7 +294,7 @@ def _read_only(path: Path, name: str) -> sqlite3.Connection | bytes:
             failed = error
     if "not a database" in str(failed):
         with opened_plain(real) as file:  # SQLite has no lock on what is no database
-            if file.read(len(SNAPSHOT)) == SNAPSHOT:
+            if is_file(file.read(_FRONT)):
                 file.seek(0)
                 return file.read()
     raise _refusal(failed, real, name)
@@ -306,7 +304,7 @@ def _refusal(error: Exception, path: Path, name: str) -> JournalError:
     """Return the error for a file that SQLite does not open."""
     if "not a database" in str(error):
         with open(path, "rb") as file:  # SQLite has no lock on what is no database
-            _check_front(file.read(len(_SQLITE)), name)
+            _check_front(file.read(_FRONT), name)
     outside = isinstance(error, sqlite3.OperationalError)
     kind = JournalError if outside else CorruptJournalError
     return kind(f"cannot be opened: {error}", name, 0)
