@@ -264,7 +264,7 @@ def _run(
         package = (missing.name or "").partition(".")[0]
         if not package or package == "flowsched":
             raise
-        raise BadInput(f"{package} is missing, which this needs: pip install 'flowsched[bench,plot]'") from None
+        raise BadInput(f"{package} is missing, which this needs: pip install '.[bench,plot]'") from None
     except FileNotFoundError as missing:  # recorded inputs
         raise BadInput(str(missing)) from None
     for word, texts in (("WRONG", outcome.wrong), ("FAILED", outcome.failed)):

@@ -78,7 +78,7 @@ def run(
         return outcome
     absent = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if absent:
-        outcome.notes.append(f"No rows: {', '.join(absent)} missing: pip install 'flowsched[kubernetes]'.")
+        outcome.notes.append(f"No rows: {', '.join(absent)} missing: pip install '.[kubernetes]'.")
         return outcome
     kinds = [OURS, KUBE] if (folder / "scheduler").exists() else [OURS]
     if len(kinds) == 1:
