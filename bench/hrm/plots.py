@@ -20,7 +20,7 @@ def draw(outcome: Outcome, folder: Path) -> list[Path]:
     written: list[Path] = []
     for name, title, paint in (
         ("bursts", "Jobs of 40 containers at once, random run times (Figure 6)", _bursts),
-        ("rates", "Rates of arrival, 5 ms of decision a container (Figure 7)", _rates),
+        ("rates", "Rates of arrival, 5 ms a container (Figure 7)", _rates),
         ("conflicts", "Refused claims (Figure 8)", _conflicts),
         ("lengths", "Length of the batch queues (Figure 11)", _lengths),
         ("frameworks", "Batch jobs at 80 % load (Figure 9a)", _frameworks),
@@ -80,8 +80,8 @@ def _rates(rows: list[Row], axes: Axes) -> bool:
     if not shown:
         return False
     axes.set_xlabel("jobs per second")
-    axes.set_ylabel("delay against the lowest rate; busyness in %")
-    published(axes, 2.0, "published: delay of one above 2 at the highest rate")
+    axes.set_ylabel("delay (lowest rate = 1), busyness (%)", fontsize=8.5)
+    published(axes, 2.0, "published: delay of one above 2")
     axes.set_ylim(0, None)
     return shown
 
@@ -92,9 +92,9 @@ def _conflicts(rows: list[Row], axes: Axes) -> bool:
         picked = _pick(rows, r", ([\d.]+) jobs/s", f"conflict ratio, six that {taste}")
         if picked:
             axes.plot([float(m[1]) for m, _ in picked], [_number(r.value) for _, r in picked], "-o", color=colour,
-                      label=f"six schedulers that {taste}")  # fmt: skip
+                      label=f"six that {taste}")  # fmt: skip
             shown = True
-    published(axes, 45.0, "published: up to 45 % at the highest rate")
+    published(axes, 45.0, "published: up to 45 %")
     axes.set_xlabel("jobs per second")
     axes.set_ylabel("refused claims (%)")
     axes.set_ylim(0, 50)

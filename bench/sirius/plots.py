@@ -76,9 +76,9 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
             legend=False,
         )
         axes.set(ylabel="mean run time, s", title=title)
-    for axes in panels:
-        axes.legend(loc="upper right", fontsize=7.5)
-        axes.margins(y=0.55)
+    handles, labels = panels[0].get_legend_handles_labels()
+    lines, texts = panels[1].get_legend_handles_labels()
+    figure.legend([lines[0], *handles], [texts[0], *labels], loc="outside lower center", ncols=2, fontsize=8)
     files.append(write(figure, folder, "sirius-priority"))
     for number, (title, times) in zip((12, 13), (outcome.latency or {}).items(), strict=False):
         tasks = np.linspace(10_000, 20_000, len(next(iter(times.values()))))

@@ -235,11 +235,13 @@ def main() -> int:
     run = actions.add_parser("run", help="measure")
     run.add_argument("name")
     run.add_argument("--quick", action="store_true")
+    run.add_argument("--seed", type=int)
     run.add_argument("--data", help="directory of recorded inputs")
     given = parser.parse_args()
     if given.action == "run":
         data = ["--data", os.path.abspath(given.data)] if given.data else []
-        measure(given.name, [*(["--quick"] if given.quick else []), *data])
+        seed = [] if given.seed is None else ["--seed", str(given.seed)]
+        measure(given.name, [*(["--quick"] if given.quick else []), *seed, *data])
     measured = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(DATA.glob("*.json"))}
     files = {"statements.md": statements(measured)}
     for name, found in measured.items():
