@@ -19,6 +19,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import controller
+from bench.controller import Point
 from bench.drawing import COLOURS, chart, write
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.sharing.deployment import Deployment
@@ -296,6 +298,7 @@ class _Runs(Outcome):
     """The outcome, with the runs that the plots need."""
 
     runs: list[tuple[_Setting, dict[str, _Usage]]] = field(default_factory=list)
+    controller: list[Point] = field(default_factory=list)
 
 
 def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome:
@@ -330,8 +333,14 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
     outcome.runs.append((_SLOW, runs))
     say("heartbeats")
     _beats(outcome, (seed,) if quick else (seed, seed + 1, seed + 2))
+    say("a controller of the cluster's size")
+    outcome.controller = controller.measure(quick, seed)
+    controller.add_rows(outcome, outcome.controller, _NAME)
     say("speed")
     _speed(outcome, quick)
+    outcome.notes.append(
+        "A controller: the publication proposes one without a rule; both rules are ours. Value: the drop in the optimum's cost."
+    )
     outcome.notes.append(
         "Tasks of their own sizes: left-over grains go to the spare of the user who is owed most. The source's rule, the largest "
         "spare first, is the row 'sequence, largest spare first': most tasks start as spares here, and it does not see who is owed."
@@ -367,4 +376,6 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
         files.append(write(figure, folder, f"sequence-{number + 1}"))
+    if outcome.controller:
+        files.append(controller.draw(outcome.controller, folder))
     return files
