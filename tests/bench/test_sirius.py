@@ -281,6 +281,14 @@ def test_max_min_shares_by_hand() -> None:
     assert shares.max_min(np.array([1.0, 2.0]), 12.0).tolist() == [1.0, 2.0]
 
 
+def test_shares_of_a_load_that_never_fills_the_cluster_have_no_row() -> None:
+    outcome = Outcome()
+    shares.measure_shares(outcome, True, 100)
+    assert outcome.rows == [] and "left out" in outcome.notes[0]
+    shares.measure_shares(outcome, True, 1)
+    assert outcome.rows[0].value < outcome.rows[0].baseline
+
+
 def test_cs2_is_a_peer_by_its_own_words(tmp_path: Path) -> None:
     program = tmp_path / "cs2"
     program.write_text("#!/bin/sh\ngrep -c '^a' >&2\necho 'c time:            0.25    cost:              12'\n")
