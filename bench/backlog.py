@@ -20,6 +20,7 @@ from statistics import fmean
 import numpy as np
 
 import flowsched as fs
+from bench.drawing import chart, write
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.sim import Arrival, Metrics, Schedules, Simulation, Workload
 from flowsched.sim.baselines import Greedy
@@ -219,30 +220,22 @@ def _first(trace: Workload, tasks: int) -> Workload:
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot the mean wait and that of the largest tasks, one panel per mix."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     mixes: dict[str, dict[str, dict[str, float]]] = {}
     for row in outcome.rows:
         mix, _, kind = row.setting.partition(": ")
         assert isinstance(row.value, float | int)
         mixes.setdefault(mix, {}).setdefault(kind, {})[row.metric] = float(row.value)
-    chart, axes = plt.subplots(1, len(mixes), figsize=(4.6 * len(mixes), 3.6), squeeze=False, layout="constrained")
-    for axis, (mix, kinds) in zip(axes[0], mixes.items(), strict=True):
+    figure, panels = chart("Waits while a backlog is worked off", 2.7, len(mixes))
+    for axes, (mix, kinds) in zip(panels, mixes.items(), strict=True):
         at = np.arange(len(kinds))
         for shift, (metric, label) in enumerate(
             ((_MEASURES[1][0], "mean"), (_MEASURES[5][0], "largest tasks, longest"))
         ):
-            axis.barh(at + 0.4 * shift, [figures[metric] for figures in kinds.values()], 0.38, label=label)
-        axis.set_yticks(at + 0.2, list(kinds), fontsize=7)
-        axis.invert_yaxis()
-        axis.set_xlabel("wait, s")
-        axis.set_title(mix, fontsize=9)
-    axes[0][0].legend(fontsize=7)
-    chart.suptitle(TITLE, fontsize=10)
-    path = folder / "backlog.png"
-    chart.savefig(path, dpi=120)
-    plt.close(chart)
-    return [path]
+            axes.barh(at + 0.4 * shift, [figures[metric] for figures in kinds.values()], 0.38, label=label)
+        axes.set_yticks(at + 0.2, list(kinds), fontsize=7.5)
+        axes.invert_yaxis()
+        axes.set_xlabel("wait, s")
+        axes.set_title(mix)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    return [write(figure, folder, "backlog")]

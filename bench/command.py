@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from rich.text import Text
 
 import bench
 from bench import stored
+from bench.drawing import style
 from bench.environment import environment, lines
 from bench.rows import Keep, Outcome, shown
 from bench.site import write_site
@@ -264,7 +266,7 @@ def _run(
         package = (missing.name or "").partition(".")[0]
         if not package or package == "flowsched":
             raise
-        raise BadInput(f"{package} is missing, which this needs: pip install 'flowsched[bench,plot]'") from None
+        raise BadInput(f"{package} is missing, which this needs: pip install '.[bench,plot]'") from None
     except FileNotFoundError as missing:  # recorded inputs
         raise BadInput(str(missing)) from None
     for word, texts in (("WRONG", outcome.wrong), ("FAILED", outcome.failed)):
@@ -294,7 +296,7 @@ def _finish(
 def _plotted(experiment: ModuleType, outcome: Outcome, folder: Path) -> list[Path]:
     """Draw the plots; each file is written whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, style():
         drawn: list[Path] = experiment.plot(outcome, Path(scratch))
         for path in drawn:
             replace(folder / path.name, path.read_bytes())
@@ -356,7 +358,7 @@ def _print(outcome: Outcome, facts: dict[str, Any]) -> None:
 def bench_all(
     site: Path, quick: bool, seed: int | None, data: Path | None, only: str | None, again: bool, quiet: bool
 ) -> None:  # fmt: skip
-    """Repeat every measurement, and write one page: published figures and ours.
+    """Repeat every measurement, and write one page: statements of publications, and results here.
 
     What DIR has from a whole run with the same options is kept, so a run that was stopped goes on where it was.  The page
     is rewritten after each measurement.
@@ -390,6 +392,7 @@ def bench_all(
             words.print(f"{number}/{len(names)}  {name}: kept", soft_wrap=True)
         else:
             rows.unlink(missing_ok=True)
+            shutil.rmtree(site / "plots" / name, ignore_errors=True)
             command = [sys.executable, "-P", "-m", "bench", name, "--seed", str(seed), "--json", str(rows)]
             command += ["--plots", str(site / "plots" / name), "--quiet"] + ["--quick"] * quick
             command += ["--data", str(data)] if data is not None and name in WITH_DATA else []

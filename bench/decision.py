@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 import flowsched as fs
+from bench.drawing import chart, write
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.sim import Simulation, Workload
 from flowsched.sim.traces.load import load_trace
@@ -323,25 +324,17 @@ def _trace(outcome: Outcome, data: Path | None, part: int, seed: int, say: Calla
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot the parts of a decision after one event."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     what = _described(1)
     rows = {(row.setting, row.metric): row.value for row in outcome.rows}
     settings = [setting for setting, metric in rows if metric == f"{what}: a decision, median"]
-    figure, axis = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+    figure, (axes,) = chart("A decision after one event")
     left = np.zeros(len(settings))
     for phase in _PHASES:
         widths = np.array([1e6 * float(rows[setting, f"{what}: {phase}"] or 0) for setting in settings])
-        axis.barh([setting.replace(", ", "\n", 1) for setting in settings], widths, left=left, label=phase)
+        axes.barh([setting.replace(", ", "\n", 1) for setting in settings], widths, left=left, label=phase)
         left += widths
-    axis.invert_yaxis()
-    axis.set_xlabel("us, CPU time")
-    figure.legend(loc="outside right center")
-    axis.set_title(TITLE, fontsize=9)
-    path = folder / "decision.png"
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    return [path]
+    axes.invert_yaxis()
+    axes.tick_params("y", labelsize=8)
+    axes.set_xlabel("us, CPU time")
+    figure.legend(loc="outside lower center", ncols=3)
+    return [write(figure, folder, "decision")]

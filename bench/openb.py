@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import flowsched as fs
+from bench.drawing import COLOURS, PUBLISHED, chart, write
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.exceptions import TraceError
 from flowsched.policy import FragmentationCost, WaitCost
@@ -300,30 +301,21 @@ def _tell(outcome: Outcome, variant: str, runs: dict[_Setting, list[_Run]]) -> N
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot the GPUs allocated at the last mark: flowsched's settings and the published policies, one panel per variant."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     metric = f"GPUs allocated at {_MARKS[-1]:.0%}"
     bars: dict[str, list[tuple[str, float, str]]] = {}
     for row in outcome.rows:
         if row.metric == metric:
             variant, _, name = row.setting.partition(", ")
             published = name.endswith("as published")
-            figure, colour = (row.source_value, "0.7") if published else (row.value, "C0")
-            assert isinstance(figure, float | int)
-            bars.setdefault(variant, []).append((name, figure, colour))
-    chart, axes = plt.subplots(1, len(bars), figsize=(5.5 * len(bars), 4.2), squeeze=False, layout="constrained")
-    for axis, (variant, rows) in zip(axes[0], bars.items(), strict=True):
+            value, colour = (row.source_value, PUBLISHED) if published else (row.value, COLOURS[0])
+            assert isinstance(value, float | int)
+            bars.setdefault(variant, []).append((name, value, colour))
+    figure, panels = chart("GPUs allocated at saturation (red: published)", 3.6, len(bars))
+    for axes, (variant, rows) in zip(panels, bars.items(), strict=True):
         rows.sort(key=lambda bar: bar[1])
-        drawn = axis.barh([name for name, _, _ in rows], [v for _, v, _ in rows], color=[c for _, _, c in rows])
-        axis.bar_label(drawn, fmt="%.2f", padding=2, fontsize=8)
-        axis.set_xlim(min(v for _, v, _ in rows) - 2, 101)
-        axis.set_xlabel("GPUs allocated, %")
-        axis.set_title(variant)
-    chart.suptitle(TITLE, fontsize=10)
-    path = folder / "openb.png"
-    chart.savefig(path, dpi=120)
-    plt.close(chart)
-    return [path]
+        drawn = axes.barh([name for name, _, _ in rows], [v for _, v, _ in rows], color=[c for _, _, c in rows])
+        axes.bar_label(drawn, fmt="%.2f", padding=2, fontsize=8)
+        axes.set_xlim(min(v for _, v, _ in rows) - 2, 103)
+        axes.set(xlabel="GPUs allocated, %", title=variant)
+        axes.tick_params("y", labelsize=8)
+    return [write(figure, folder, "openb")]

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import flowsched as fs
+from bench.drawing import chart, write
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.cluster.columns import grown
 
@@ -316,23 +317,14 @@ def _memory() -> float:
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot the median time of each phase by size of the cluster."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     settings = list(dict.fromkeys(row.setting for row in outcome.rows if row.metric == "nodes"))
-    figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    figure, (axes,) = chart("A round, by phase")
     bottom = np.zeros(len(settings))
     for phase in _PHASES:
         values = {row.setting: row.value for row in outcome.rows if row.metric == f"median: {phase}"}
         heights = np.array([float(values[setting] or 0) * 1e3 for setting in settings])
-        axis.bar([setting.replace(", ", "\n") for setting in settings], heights, bottom=bottom, label=phase, width=0.5)
+        axes.bar([setting.replace(", ", "\n") for setting in settings], heights, bottom=bottom, label=phase, width=0.5)
         bottom += heights
-    axis.set_ylabel("ms, CPU time")
-    figure.legend(loc="outside right center")
-    axis.set_title(TITLE, fontsize=9)
-    path = folder / "round.png"
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    return [path]
+    axes.set_ylabel("ms, CPU time")
+    figure.legend(loc="outside lower center", ncols=3)
+    return [write(figure, folder, "round")]

@@ -19,6 +19,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bench import controller
+from bench.controller import Point
+from bench.drawing import COLOURS, chart, write
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import DeploymentSequence, sequence
@@ -34,6 +37,7 @@ _NAME = "sequence"
 _USERS = "ABCD"
 _MACHINES = 10
 _SAMPLES = 100
+_DRAWS = 500
 _TABLE_1 = [[3, 2], [6, 4], [9, 6], [13, 7], [16, 9], [19, 11], [22, 13], [25, 15]]
 _TABLE_2 = [[12, 14], [35, 24], [52, 35], [76, 40], [85, 47]]
 _PRINTED_2 = [[12, 14], [35, 24], [52, 33], [76, 38], [85, 45]]
@@ -185,6 +189,21 @@ def _tables(outcome: Outcome) -> None:
             outcome.wrong.append(f"table 2, {free} M free: {total.tolist()} instead of {want}")
 
 
+def _rules(outcome: Outcome, seed: int) -> None:
+    """Add rows of both rules of the source, which calls them equivalent."""
+    rng = np.random.default_rng(seed)
+    equal = mirrored = 0
+    for _ in range(_DRAWS):
+        quotas = rng.integers(1, 13, int(rng.integers(2, 6))).tolist()
+        deficit, ratio = sequence(quotas, "max_deficit"), sequence(quotas, "min_ratio")
+        equal += bool((deficit == ratio).all())
+        mirrored += bool((deficit == ratio[::-1]).all())
+    for metric, count in (("equal sequences", equal), ("one is the other one reversed", mirrored)):
+        outcome.rows.append(Row(
+            _NAME, "both rules, random quotas", metric, 100 * count / _DRAWS, unit="%", note=f"{_DRAWS} draws of 2 to 5 users",
+        ))  # fmt: skip
+
+
 def _pair(values: Sequence[int] | Ints) -> str:
     return "/".join(str(int(value)) for value in values)
 
@@ -197,7 +216,7 @@ def _compare(outcome: Outcome, setting: _Setting, runs: dict[str, _Usage]) -> No
     shares = ours.shares(end), baseline.shares(end)
     for i, user in enumerate(_USERS):
         outcome.rows.append(Row(
-            _NAME, setting.name, f"share of {user}", 100 * shares[0][i], 100 * shares[1][i], source_value=100 * ideal[i],
+            _NAME, setting.name, f"share of {user}, whose quota is {100 * ideal[i]:.2f} %", 100 * shares[0][i], 100 * shares[1][i],
             unit="%", note=f"baseline: {other}",
         ))  # fmt: skip
     later = np.linspace(0.2 * end, end, _SAMPLES)
@@ -279,6 +298,7 @@ class _Runs(Outcome):
     """The outcome, with the runs that the plots need."""
 
     runs: list[tuple[_Setting, dict[str, _Usage]]] = field(default_factory=list)
+    controller: list[Point] = field(default_factory=list)
 
 
 def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome:
@@ -286,6 +306,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
     outcome = _Runs()
     keep(lambda: outcome)
     _tables(outcome)
+    _rules(outcome, seed)
     for setting in (_FIXED, _SIZES):
         say(setting.name)
         horizon = setting.horizon / 5 if quick and setting is _FIXED else setting.horizon
@@ -312,8 +333,14 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
     outcome.runs.append((_SLOW, runs))
     say("heartbeats")
     _beats(outcome, (seed,) if quick else (seed, seed + 1, seed + 2))
+    say("a controller of the cluster's size")
+    outcome.controller = controller.measure(quick, seed)
+    controller.add_rows(outcome, outcome.controller, _NAME)
     say("speed")
     _speed(outcome, quick)
+    outcome.notes.append(
+        "A controller: the publication proposes one without a rule; both rules are ours. Value: the drop in the optimum's cost."
+    )
     outcome.notes.append(
         "Tasks of their own sizes: left-over grains go to the spare of the user who is owed most. The source's rule, the largest "
         "spare first, is the row 'sequence, largest spare first': most tasks start as spares here, and it does not see who is owed."
@@ -322,9 +349,6 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = 
         "Heartbeats: with few grains free at a time, most tasks start as spares, and the source's rule follows sizes, not "
         "quotas. From 20 s on most tasks fit into parts, and both rules are near the quotas, at the price of idle machines. "
         "The source says of figure 4 that rounding comes near the quotas with fine grains; here it does so at no heartbeat."
-    )
-    outcome.notes.append(
-        "Source values of shares are the quotas: the source draws its figures 1 to 4 without stating numbers."
     )
     return outcome
 
@@ -335,30 +359,23 @@ def _sharing(setting: _Setting, spares: Literal["largest", "owed"] = "owed", tic
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot the usage of each user over time by its quota: lines that lie together are fair (figures 1 to 4)."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     assert isinstance(outcome, _Runs)
     files = []
     for number, (setting, runs) in enumerate(outcome.runs):
-        figure, axes = plt.subplots(
-            1, len(runs), figsize=(3.6 * len(runs), 3.4), sharey=True, squeeze=False, layout="constrained"
-        )
+        figure, panels = chart(setting.name, 2.4, len(runs), 2)
         at = np.linspace(0.0, setting.horizon, _SAMPLES)
-        for axis, (label, usage) in zip(axes[0], runs.items(), strict=True):
+        ideal = _MACHINES * setting.units * at / sum(setting.quotas)
+        for axes, (label, usage) in zip(panels, runs.items(), strict=True):
             used = np.array([usage.by_user(t) for t in at]) / np.array(setting.quotas)
             for i, user in enumerate(_USERS):
-                axis.plot(at, used[:, i], label=f"{user} ({setting.quotas[i]})", linestyle=("-", "--", "-.", ":")[i])
-            axis.set_title(textwrap.fill(label, 34), fontsize=9)
-            axis.set_xlabel("s")
-            axis.grid(alpha=0.3)
-        axes[0][0].set_ylabel("units x s used, per unit of quota")
-        axes[0][0].legend(title="user (quota)")
-        figure.suptitle(setting.name)
-        path = folder / f"sequence-{number + 1}.png"
-        figure.savefig(path, dpi=120)
-        plt.close(figure)
-        files.append(path)
+                axes.plot(at, used[:, i], label=f"{user} ({setting.quotas[i]})", linestyle=("-", "--", "-.", ":")[i])
+            axes.plot(at, ideal, color=COLOURS[4], linewidth=0.8, label="the quota")
+            axes.set_title(textwrap.fill(label, 30), fontsize=8, fontweight="normal")
+            axes.set_xlabel("s")
+        figure.supylabel("units x s used, per unit of quota", fontsize=8.5)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=8)
+        files.append(write(figure, folder, f"sequence-{number + 1}"))
+    if outcome.controller:
+        files.append(controller.draw(outcome.controller, folder))
     return files

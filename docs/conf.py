@@ -13,7 +13,12 @@ copyright = "2026, flowsched developers"
 release = version = _METADATA["version"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "benchmarks/tables", "**.ipynb_checkpoints"]
+exclude_patterns = [
+    "_build",
+    "benchmarks/tables/*_summary.md",
+    "benchmarks/tables/*_failures.md",
+    "**.ipynb_checkpoints",
+]
 root_doc = "index"
 
 # Single backquotes in docstrings name Python objects; those that the site does not show stay plain.

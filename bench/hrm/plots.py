@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from bench.drawing import COLOURS, bars, chart, published, write
 from bench.rows import Outcome, Row
 
 if TYPE_CHECKING:
@@ -13,45 +14,24 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-_BLUE, _ORANGE, _GREY = "#2563c9", "#d9730d", "#9aa5b1"
-_STYLE: dict[Any, Any] = {
-    "font.size": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": "#e3e8ee",
-    "legend.frameon": False,
-}
-
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot one file for each experiment with rows in the outcome."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
     written: list[Path] = []
-    with rc_context(_STYLE):
-        for name, paint in (
-            ("bursts", _bursts), ("rates", _rates), ("conflicts", _conflicts), ("lengths", _lengths), ("frameworks", _frameworks),
-            ("streams", _streams),
-        ):  # fmt: skip
-            figure = Figure(figsize=(7.5, 4.2), layout="constrained")
-            if paint(outcome.rows, figure.add_subplot()):
-                written.append(folder / f"hrm_{name}.svg")
-                figure.savefig(written[-1])
+    for name, title, paint in (
+        ("bursts", "Jobs of 40 containers at once, random run times (Figure 6)", _bursts),
+        ("rates", "Rates of arrival, 5 ms a container (Figure 7)", _rates),
+        ("conflicts", "Refused claims (Figure 8)", _conflicts),
+        ("lengths", "Length of the batch queues (Figure 11)", _lengths),
+        ("frameworks", "Batch jobs at 80 % load (Figure 9a)", _frameworks),
+        ("streams", "Micro-batches next to batch jobs (Figure 10)", _streams),
+    ):
+        figure, (axes,) = chart(title)
+        if paint(outcome.rows, axes):
+            if not figure.legends:
+                figure.legend(loc="outside lower center", ncols=2)
+            written.append(write(figure, folder, f"hrm_{name}"))
     return written
-
-
-def _bars(axes: Axes, labels: list[str], series: dict[str, tuple[list[float], str]]) -> None:
-    width = 0.8 / len(series)
-    for i, (label, (values, colour)) in enumerate(series.items()):
-        at = [x + (i - (len(series) - 1) / 2) * width for x in range(len(labels))]
-        bars = axes.bar(at, values, width * 0.92, color=colour, label=label)
-        axes.bar_label(bars, fmt=lambda value: f"{value:.3g}", fontsize=8, padding=1)
-    axes.set_xticks(range(len(labels)), labels)
-    axes.legend()
 
 
 def _pick(rows: list[Row], pattern: str, metric: str) -> list[tuple[re.Match[str], Row]]:
@@ -73,21 +53,21 @@ def _bursts(rows: list[Row], axes: Axes) -> bool:
         group = f"{match[1]} jobs,\n{match[2]} machines"
         six[group] = _number(row.value)
         one.setdefault(row.note.split(";")[0].removeprefix("baseline: "), {})[group] = _number(row.baseline)
-    series = {
-        name: ([values.get(group, float("nan")) for group in six], colour)
-        for (name, values), colour in zip(one.items(), (_ORANGE, _GREY, "#16806a"), strict=False)
+    series = {name: [values.get(group, float("nan")) for group in six] for name, values in one.items()}
+    first, many = next(iter(series)), "six schedulers"
+    marks: dict[str, list[float | None]] = {
+        name: [value if group.startswith("180 ") and "1050" in group else None for group in six]
+        for name, value in ((first, 14.0), (many, 2.5))
     }
-    _bars(axes, list(six), {**series, "six schedulers": (list(six.values()), _BLUE)})
-    axes.set_yscale("log")
+    bars(axes, list(six), {many: list(six.values()), **series}, marks, log=True)
     axes.set_ylabel("worst delay until running (s)")
-    axes.set_title("Jobs of 40 containers at once, random run times (source, 180 jobs: one 14 s, six 2.5 s)")
     return True
 
 
 def _rates(rows: list[Row], axes: Axes) -> bool:
     pattern = r", ([\d.]+) jobs/s"
     shown = False
-    for count, colour in ((1, _ORANGE), (6, _BLUE)):
+    for count, colour in ((1, COLOURS[1]), (6, COLOURS[0])):
         for metric, style, text in (
             (f"delay against the lowest rate, {count} schedulers", "-o", "delay"),
             (f"busyness, {count} schedulers", "--s", "busyness (%)"),
@@ -100,27 +80,24 @@ def _rates(rows: list[Row], axes: Axes) -> bool:
     if not shown:
         return False
     axes.set_xlabel("jobs per second")
-    axes.set_ylabel("delay against the lowest rate; busyness in %")
-    axes.set_title("Rates of arrival, 5 ms of decision for each container")
+    axes.set_ylabel("delay (lowest rate = 1), busyness (%)", fontsize=8.5)
+    published(axes, 2.0, "published: delay of one above 2")
     axes.set_ylim(0, None)
-    axes.legend()
     return shown
 
 
 def _conflicts(rows: list[Row], axes: Axes) -> bool:
     shown = False
-    for taste, colour in (("take the first", _ORANGE), ("scatter", _BLUE)):
+    for taste, colour in (("take the first", COLOURS[1]), ("scatter", COLOURS[0])):
         picked = _pick(rows, r", ([\d.]+) jobs/s", f"conflict ratio, six that {taste}")
         if picked:
             axes.plot([float(m[1]) for m, _ in picked], [_number(r.value) for _, r in picked], "-o", color=colour,
-                      label=f"six schedulers that {taste}")  # fmt: skip
+                      label=f"six that {taste}")  # fmt: skip
             shown = True
-    axes.axhline(45, color=_GREY, linestyle=":", label="the source, at most")
+    published(axes, 45.0, "published: up to 45 %")
     axes.set_xlabel("jobs per second")
     axes.set_ylabel("refused claims (%)")
-    axes.set_title("Conflicts")
     axes.set_ylim(0, 50)
-    axes.legend()
     return shown
 
 
@@ -130,14 +107,14 @@ def _lengths(rows: list[Row], axes: Axes) -> bool:
     loads = list(dict.fromkeys(match[1] for match, _ in picked))
     if not loads:
         return False
-    series = {
-        f"length {n}": ([_number(row.value) for match, row in picked if match[2] == str(n)], colour)
-        for n, colour in ((2, _BLUE), (3, _ORANGE))
-    }
-    _bars(axes, [load.replace(" +- ", "\n+-").replace(" alone", "\nalone") for load in loads], series)
-    axes.axhline(0, color="#66717e", linewidth=0.8)
+    series = {f"length {n}": [_number(row.value) for match, row in picked if match[2] == str(n)] for n in (2, 3)}
+    names = [
+        load.replace(" +- ", "\n+-").replace(" alone", "\nalone").replace("48 containers of ", "") for load in loads
+    ]
+    published(axes, -15.0, "published: length 2 by about 15 %")
+    bars(axes, [name if len(loads) < 6 else name.partition("\n")[0] for name in names], series)
     axes.set_ylabel("completion against length 1 (%)")
-    axes.set_title("Length of the batch queues (the source: 2 is best, -15 %)")
+    axes.set_xlabel("mean run time of containers")
     return True
 
 
@@ -148,12 +125,12 @@ def _frameworks(rows: list[Row], axes: Axes) -> bool:
         return False
     programs = list(dict.fromkeys(match[1] for match, _ in picked))
     first = next(iter(names))
-    series = {"HRM": ([_number(row.value) for _, row in picked if row.note.endswith(first)], _BLUE)}
-    for name, colour in zip(names, (_ORANGE, _GREY, "#16806a"), strict=False):
-        series[name] = ([_number(row.baseline) for _, row in picked if row.note == f"baseline: {name}"], colour)
-    _bars(axes, programs, series)
+    series = {"HRM": [_number(row.value) for _, row in picked if row.note.endswith(first)]}
+    for name in list(names)[:3]:
+        series[name] = [_number(row.baseline) for _, row in picked if row.note == f"baseline: {name}"]
+    mesos = next((values for name, values in series.items() if name.startswith("Mesos")), [])
+    bars(axes, [name.replace(", ", "\n") for name in programs], series, {"HRM": mesos}, "published: as Mesos")
     axes.set_ylabel("completion, s")
-    axes.set_title("Batch jobs at 80 % load (figure 9a)")
     return True
 
 
@@ -161,11 +138,10 @@ def _streams(rows: list[Row], axes: Axes) -> bool:
     against = _pick(rows, r"^(\d) batch jobs", "without stacking against with")
     if not against:
         return False
-    _bars(
-        axes, [match[1] for match, _ in against], {"fair shares": ([_number(row.value) for _, row in against], _ORANGE)}
-    )
-    axes.axhline(1, color="#66717e", linewidth=0.8, label="stacked queues")
+    counts = [match[1] for match, _ in against]
+    published(axes, (2.0, 3.0), "published, 5 to 9 jobs: 2 to 3")
+    axes.axhline(1, color=COLOURS[4], linewidth=1, label="stacked queues")
+    bars(axes, counts, {"fair shares": [_number(row.value) for _, row in against]})
     axes.set_xlabel("batch jobs next to the stream")
     axes.set_ylabel("time of a micro-batch, stacked = 1")
-    axes.set_title("Micro-batches next to batch jobs (source: flat stacked, else 2-3 times at 5-9)")
     return True

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from bench.drawing import chart, write
 from bench.kubernetes.drive import GATES, KUBE, OURS, Cluster, Figures, Process
 from bench.kubernetes.plane import PROGRAMS, Client, control_plane
 from bench.kubernetes.saturation import PROFILES, allocated, make_nodes
@@ -78,7 +79,7 @@ def run(
         return outcome
     absent = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if absent:
-        outcome.notes.append(f"No rows: {', '.join(absent)} missing: pip install 'flowsched[kubernetes]'.")
+        outcome.notes.append(f"No rows: {', '.join(absent)} missing: pip install '.[kubernetes]'.")
         return outcome
     kinds = [OURS, KUBE] if (folder / "scheduler").exists() else [OURS]
     if len(kinds) == 1:
@@ -184,10 +185,6 @@ def _report(outcome: Outcome, name: str, size: int, turns: dict[str, list[Figure
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot pods/s and CPU time per pod by workload, one file for each number of nodes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     import numpy as np
 
     sizes: dict[str, dict[str, dict[str, Row]]] = {}
@@ -196,21 +193,19 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
         sizes.setdefault(size, {}).setdefault(name, {})[row.metric] = row
     paths = []
     for size, names in sizes.items():
-        chart, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+        figure, panels = chart(f"Pods on {size}", 3.0, 2)
         at = np.arange(len(names))
-        for axis, metric, scale, label in (
-            (axes[0], "pods/s", 1.0, "pods/s"),
-            (axes[1], "CPU time of the scheduler per pod", 1e3, "CPU time per pod, ms"),
+        for axes, metric, scale, label in (
+            (panels[0], "pods/s", 1.0, "pods/s"),
+            (panels[1], "CPU time of the scheduler per pod", 1e3, "CPU time per pod, ms"),
         ):
             rows = [rows[metric] for rows in names.values()]
             for shift, of, who in ((0.0, "value", "flowsched"), (0.4, "baseline", "kube-scheduler")):
-                axis.barh(at + shift, [scale * float(getattr(row, of) or 0.0) for row in rows], 0.38, label=who)
-            axis.set_yticks(at + 0.2, list(names), fontsize=8)
-            axis.invert_yaxis()
-            axis.set_xlabel(label)
-        axes[0].legend(fontsize=8)
-        chart.suptitle(f"{TITLE}: {size}", fontsize=10)
-        paths.append(folder / f"kubernetes-{size.partition(' ')[0].replace(',', '')}.png")
-        chart.savefig(paths[-1], dpi=120)
-        plt.close(chart)
+                axes.barh(at + shift, [scale * float(getattr(row, of) or 0.0) for row in rows], 0.38, label=who)
+            axes.set_yticks(at + 0.2, list(names), fontsize=8)
+            axes.invert_yaxis()
+            axes.set_xlabel(label)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+        paths.append(write(figure, folder, f"kubernetes-{size.partition(' ')[0].replace(',', '')}"))
     return paths

@@ -1,18 +1,21 @@
-"""Figures 7 to 15 of the source."""
+"""Figures 7 to 15 of the source, with its own figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.drawing import bars, chart, published, write
 from bench.rows import Outcome
 from bench.sirius.priority import LOADS
 
 __all__ = ["Figures", "plot"]
+
+Marks = Mapping[str, Sequence[float | None]]
 
 
 @dataclass
@@ -28,77 +31,77 @@ class Figures(Outcome):
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Figures 7 to 15 of the source."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     assert isinstance(outcome, Figures)
-    files = []
+    files: list[Path] = []
 
-    def bars(
-        name: str, groups: Sequence[str], series: dict[str, Sequence[float]], label: str, title: str, log: bool = False
-    ) -> None:
-        figure, axis = plt.subplots(figsize=(max(6.4, 1.2 * len(groups)), 3.6), layout="constrained")
-        width = 0.8 / len(series)
-        for i, (label_, values) in enumerate(series.items()):
-            drawn = axis.bar(np.arange(len(groups)) + (i - (len(series) - 1) / 2) * width, values, width, label=label_)
-            axis.bar_label(drawn, fmt="%.2g" if len(groups) > 4 else "%.3g", fontsize=7)
-        axis.set_xticks(np.arange(len(groups)), [group.replace(" load of ", "\n") for group in groups])
-        axis.set_ylabel(label)
-        if log:
-            axis.set_yscale("log")
-        axis.margins(y=0.15)
-        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
-        axis.set_title(title)
-        path = folder / f"sirius-{name}.png"
-        figure.savefig(path, dpi=120)
-        plt.close(figure)
-        files.append(path)
+    def draw(
+        name: str, title: str, label: str, groups: Sequence[str], series: Mapping[str, Sequence[float]],
+        marks: Marks | None = None, said: str = "published", log: bool = False,
+    ) -> None:  # fmt: skip
+        figure, (axes,) = chart(title)
+        bars(axes, groups, series, marks, said, log)
+        axes.set_ylabel(label)
+        files.append(write(figure, folder, name))
 
-    loads = list(outcome.snp)
-    bars(
-        "snp",
-        loads,
-        {name: [outcome.snp[load][name] for load in loads] for name in outcome.snp[loads[0]]},
-        "SNP",
-        "Fairness (fig. 7)",
-    )
+    snp = {load: by_name for load, by_name in outcome.snp.items() if "MB" not in load}
+    draw(
+        "sirius-snp", "Fairness (Figure 7)", "SNP",
+        [load.replace(" load of ", "\n") for load in snp],
+        {name: [by_name[name] for by_name in snp.values()] for name in next(iter(snp.values()))},
+        {"Sirius": [2 * by_name["random queue"] for by_name in snp.values()]}, "published: twice Random's",
+    )  # fmt: skip
     counts = list(outcome.gpu["Sirius"])
-    for i, name, label in ((2, "gpu-time", "mean run time with waiting, s"), (1, "gpu-wait", "mean wait, s")):
-        series: dict[str, Sequence[float]] = {
-            scheduler: [values[count][i] for count in counts] for scheduler, values in outcome.gpu.items()
-        }
-        bars(
-            name,
-            [f"{count} tasks" for count in counts],
-            series,
-            label,
-            f"Placement (fig. {10 - i}), 3 times slower without a GPU",
-        )
+    half = [outcome.gpu["random queue"][count][2] / 2 if count == 10 else None for count in counts]
+    for i, name, label, marks in (
+        (2, "sirius-gpu-time", "mean run time with waiting, s", {"Sirius": half}), (1, "sirius-gpu-wait", "mean wait, s", None),
+    ):  # fmt: skip
+        draw(
+            name, f"Placement (Figure {10 - i}), 3 times slower without a GPU", label, [f"{count} tasks" for count in counts],
+            {scheduler: [values[count][i] for count in counts] for scheduler, values in outcome.gpu.items()},
+            marks, "published: half of Random's",
+        )  # fmt: skip
     programs = [kind.name for kind in LOADS]
-    by_program: dict[str, Sequence[float]] = {
-        scheduler: [values[name] for name in programs] for scheduler, values in outcome.priority.items()
-    }
-    bars("priority", programs, by_program, "mean run time, s", "Priority (figs. 10 and 11)", log=True)
+    figure, panels = chart("Priority (Figures 10 and 11)", 2.7, 2)
+    for axes, (title, bound, said) in zip(
+        panels, (("equal priority", 5.0, "published: TPC-H above 5 s"), ("TPC-H first", 1.0, "published: TPC-H below 1 s")),
+        strict=True,
+    ):  # fmt: skip
+        of = {name.partition(", ")[0]: found for name, found in outcome.priority.items() if name.endswith(title)}
+        published(axes, bound, said)
+        bars(
+            axes,
+            programs,
+            {name: [found[program] for program in programs] for name, found in of.items()},
+            log=True,
+            legend=False,
+        )
+        axes.set(ylabel="mean run time, s", title=title)
+    handles, labels = panels[0].get_legend_handles_labels()
+    lines, texts = panels[1].get_legend_handles_labels()
+    figure.legend([lines[0], *handles], [texts[0], *labels], loc="outside lower center", ncols=2, fontsize=8)
+    files.append(write(figure, folder, "sirius-priority"))
     for number, (title, times) in zip((12, 13), (outcome.latency or {}).items(), strict=False):
         tasks = np.linspace(10_000, 20_000, len(next(iter(times.values()))))
-        in_ms: dict[str, Sequence[float]] = {name: [1e3 * value for value in values] for name, values in times.items()}
-        bars(
-            f"latency-{number}",
-            [f"{count:,.0f} tasks" for count in tasks],
-            in_ms,
-            "ms",
-            f"A decision, {title} (fig. {number})",
-            log=True,
-        )
-    for i, (name, label, unit) in enumerate(
-        (("cpu", "CPU time of a round, ms", 1e-3), ("memory", "peak memory, MiB", 1 << 20))
+        figure, (axes,) = chart(f"A decision, {title} (Figure {number})")
+        for name, values in times.items():
+            axes.plot(tasks, [1e3 * value for value in values], "o-", label=name, markersize=4)
+        slow = [1e2 * value for value in times["cost scaling from scratch"]]
+        axes.plot(tasks, slow, "--", color="#b3364f", label="published: ICS up to 10 times below CS")
+        axes.set(yscale="log", xlabel="tasks", ylabel="ms")
+        axes.set_xticks(tasks, [f"{count:,.0f}" for count in tasks])
+        figure.legend(loc="outside lower center", ncols=2)
+        files.append(write(figure, folder, f"sirius-latency-{number}"))
+    for i, (name, label, unit, factor) in enumerate(
+        (("cpu", "CPU time of a round, ms", 1e-3, 1.5), ("memory", "peak memory, MiB", 1 << 20, 2.0))
     ):
         if outcome.cost:
             sizes = list(outcome.cost["Sirius"])
-            used: dict[str, Sequence[float]] = {
-                kind: [by_size[size][i] / unit for size in sizes] for kind, by_size in outcome.cost.items()
+            used = {
+                kind: [by_size[size][i] / unit for size in sizes] for kind, by_size in outcome.cost.items() if by_size
             }
-            bars(name, [f"{size:,} machines" for size in sizes], used, label, f"Resource cost (fig. {14 + i})")
+            other = next(kind for kind in used if "all resources" in kind)
+            draw(
+                f"sirius-{name}", f"Resource cost (Figure {14 + i})", label, [f"{size:,}\nmachines" for size in sizes], used,
+                {"Sirius": [factor * value for value in used[other]]}, f"published: {factor:g} times Random's",
+            )  # fmt: skip
     return files

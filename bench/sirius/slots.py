@@ -1,4 +1,4 @@
-"""Schedulers that know slots only: the random queue, and its common part with Firmament's network."""
+"""Schedulers that know slots only: a random queue, a queue by priority, and their common part with Firmament's network."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from flowsched.cluster import Task
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded, TaskCompleted
-from flowsched.rounds.values import Commit, Place, Round, RoundStats
+from flowsched.rounds.values import Commit, Delta, Place, Preempt, Preemption, Round, RoundStats
 
-__all__ = ["RandomPlacement", "Slots"]
+__all__ = ["PriorityQueue", "RandomPlacement", "Slots"]
 
 
 class Slots:
@@ -88,3 +88,62 @@ class RandomPlacement(Slots):
                 open_[at] = open_[-1]
                 open_.pop()
         return places
+
+
+class PriorityQueue(Slots):
+    """A queue by priority, then by time of arrival, as Borg's and Kubernetes': it stops tasks of worse priority for better ones.
+
+    A task goes to the machine with the most free slots.  Where none is free, it takes the place of a running task of the
+    worst priority, of those the one that started last, which waits again with its time of arrival.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._priority: dict[Hashable, int] = {}
+        self._running: dict[Hashable, tuple[int, float, tuple[Task, Hashable, float]]] = {}
+
+    def apply(self, *events: Event) -> None:
+        """Take events, with the priorities of jobs."""
+        super().apply(*events)
+        for event in events:
+            if isinstance(event, JobSubmitted):
+                self._priority[event.id] = event.priority
+            elif isinstance(event, TaskCompleted):
+                del self._running[event.task]
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Decide."""
+        free = {machine: room for machine, room in self.free.items() if room > 0}
+        victims = sorted((of[0], of[1], task) for task, of in self._running.items())
+        deltas: list[Delta] = []
+        placements: dict[Hashable, Hashable] = {}
+        stopped: dict[Hashable, Preemption] = {}
+        for task, (_, job, _) in sorted(
+            self.waiting.items(), key=lambda item: (self._priority[item[1][1]], item[1][2], item[0])
+        ):
+            if free:
+                machine = max(free, key=free.__getitem__)
+                free[machine] -= 1
+                if not free[machine]:
+                    del free[machine]
+            elif victims and victims[-1][0] > self._priority[job]:
+                victim = victims.pop()[2]
+                machine = self.where[victim]
+                stopped[victim] = Preemption(machine, task, 0.0)
+                deltas.insert(len(stopped) - 1, Preempt(victim, machine, task))
+            else:
+                break
+            placements[task] = machine
+            deltas.append(Place(task, machine, ()))
+        stats = RoundStats(0, 0, 0, 0, 0.0, 0.0, 0.0)
+        return Round(now, placements, stopped, {}, {}, {}, tuple(deltas), stats)
+
+    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
+        """Stop and start the tasks of a round."""
+        for task in round.preemptions:
+            self.free[self.where.pop(task)] += 1
+            self.waiting[task] = self._running.pop(task)[2]
+        for task in round.placements:
+            item = self.waiting[task]
+            self._running[task] = self._priority[item[1]], round.now, item
+        return super().commit(round, only)

@@ -13,8 +13,8 @@ def draw() -> Drawing:
     ys = {"train": 105, "web": 250}
     d.box(90, ys["train"], 130, 62, "job train", "3 tasks alike", "8 cpu, 1 gpu")
     d.box(90, ys["web"], 130, 62, "job web", "2 tasks alike", "4 cpu")
-    d.box(290, ys["train"], 96, 44, "class A", "cluster")
-    d.box(290, ys["web"], 96, 44, "class B", "cluster")
+    d.box(290, ys["train"], 96, 44, "class A", "anywhere")
+    d.box(290, ys["web"], 96, 44, "class B", "anywhere")
     d.box(440, 105, 84, 44, "rack 1", "class A")
     d.box(440, 215, 84, 44, "rack 1", "class B")
     d.box(440, 285, 84, 44, "rack 2", "class B")
@@ -47,7 +47,7 @@ def draw() -> Drawing:
     d.text(520, 78, "load", "small")
     d.text(520, 278, "load", "small")
     d.text(706, 172, "slots", "small")
-    d.text(455, 16, "waiting becomes more expensive with age", "small")
+    d.text(545, 16, "waiting becomes more expensive with age", "small")
     d.text(330, 152, "a task that runs there already: cheaper", "small")
     return d
 

@@ -17,7 +17,7 @@ the flow come out as placements, preemptions, migrations and reasons for waiting
 
 Three layers, each usable without the next: `min_cost_flow` and `FlowNetwork` solve flow problems; `Scheduler`
 decides for a cluster that reports events; `flowsched.sim` runs a scheduler on recorded or modelled workloads
-(``pip install 'flowsched[sim]'``).  Everything up to the scheduler needs NumPy alone.
+(``pip install '.[sim]'``).  Everything up to the scheduler needs NumPy alone.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def test_the_schedulers_are_compared_and_drawn(tmp_path: Path) -> None:
     assert not outcome.wrong
     assert len(outcome.rows) == len(experiment._KINDS) * len(experiment._MEASURES)
     assert {row.setting for row in outcome.rows} == {f"small: {kind}" for kind in experiment._KINDS}
-    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["backlog.png"]
+    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["backlog.svg"]
 
 
 def test_run_times_known_protect_a_whole_machine() -> None:

@@ -43,4 +43,4 @@ def test_the_rows_and_the_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert rows["1,000 machines, 10,000 tasks at once", "apply, schedule and commit"].value
     assert any("snapshot" in metric for _, metric in rows)
     assert sum(metric == "all decisions" for _, metric in rows) == 2
-    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["decision.png"]
+    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["decision.svg"]

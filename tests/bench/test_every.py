@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from bench import NAMES, command, load
 from bench.rows import Outcome, Row
-from bench.site import agreement, site
+from bench.site import site
 from flowsched import cli
 
 ROWS = [
@@ -78,12 +78,12 @@ def test_one_that_fails_leaves_the_others_and_a_stopped_run_goes_on(tmp_path: Pa
     assert first.exit_code == 130 and measured == ["solver", "sirius", "fgm"]
     assert "Not whole: sirius (exit status 1)" in first.stderr
     page = (tmp_path / "index.html").read_text()
-    assert "Measurement solver" in page and "Broken off" in page and "Measurement hrm" not in page
+    assert "Measurement solver" in page and "Broken off" in page and "HRM (Tang" not in page
     assert "Seed: 0\n" in invoke("--site", tmp_path, "--quick", "--only", "solver").stderr, "that of DIR"
     measured.clear()
     second = invoke("--site", tmp_path, "--quick", "--only", "solver,hrm")
     assert second.exit_code == 0 and measured == ["hrm"] and "1/2  solver: kept" in second.stderr
-    assert "Measurement fgm" in (tmp_path / "index.html").read_text()
+    assert "FGM (Zhou" in (tmp_path / "index.html").read_text()
     for more in (["--again"], ["--seed", 3], []):
         measured.clear()
         invoke("--site", tmp_path, "--only", "solver", *more)
@@ -96,44 +96,24 @@ def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_sign_and_order() -> None:
-    found = agreement([row.as_dict() for row in ROWS])
-    assert found.signs == {0: True, 1: True, 2: False, 3: True}
-    assert found.orders == {"gain": (0, 3)}
-    same = [Row("x", str(i), "m", float(i), None, None, 2.0 * i) for i in range(4)]
-    assert agreement([row.as_dict() for row in same]).orders == {"m": (6, 6)}
-    words = [
-        Row("x", "a", "wait", 6.0, source_value="> 5 s"), Row("x", "b", "wait", 4.0, source_value="> 5 s"),
-        Row("x", "c", "wait", 1.0, 3.0, 3.0, "ratio about 2"), Row("x", "d", "wait", 3.0, 1.0, 0.3, "ratio about 2"),
-        Row("x", "e", "wait", 3.0, source_value="much"), Row("x", "f", "order", "a, b", source_value="b, a"),
-        Row("x", "g", "gain", 12.0, source_value="19.47 to 27.94", unit="%"), Row("x", "h", "gain", -1.0, source_value="1 to 2"),
-    ]  # fmt: skip
-    found = agreement([row.as_dict() for row in words])
-    assert found.signs == {0: True, 1: False, 2: True, 3: False, 5: False, 6: True, 7: False} and not found.orders
-    beside = [
-        Row("x", "a", "wait", 1.0, 2.0, source_value="Sirius less"), Row("x", "b", "wait", 2.0, 2.0, source_value="Sirius less"),
-        Row("x", "c", "wait", 2.01, 2.0, source_value="equal"), Row("x", "d", "wait", 3.0, 2.0, source_value="equal"),
-        Row("x", "e", "wait", 1.0, 9.0, 9.0, "ratio up to 10"), Row("x", "f", "wait", 9.0, 1.0, 0.1, "ratio up to 10"),
-        Row("x", "g", "growth", 2.0, 1.9, source_value="ICS grows least"), Row("x", "h", "wait", 1.0, 2.0, source_value="much"),
-    ]  # fmt: skip
-    found = agreement([row.as_dict() for row in beside])
-    assert found.signs == {0: True, 1: False, 2: True, 3: False, 4: True, 5: False, 6: False}
-    alike = [Row("x", str(i), "m", ours, 1.0, ours, "ratio about 1") for i, ours in enumerate((0.88, 0.91, 1.01, 1.2))]
-    assert agreement([row.as_dict() for row in alike]).signs == {0: False, 1: True, 2: True, 3: False}
-    near = [Row("x", str(i), "m", value, None, None, 1.0) for i, value in enumerate((1.0, 2.0))]
-    assert not agreement([row.as_dict() for row in near]).orders
-
-
-def test_the_page_has_figures_marks_plots_and_reasons(tmp_path: Path) -> None:
-    plot = tmp_path / "p.svg"
+def test_the_page_marks_statements_only_failures_first(tmp_path: Path) -> None:
+    plot = tmp_path / "sequence-1.svg"
     plot.write_text("<svg/>")
-    page = site([(stored("x", wrong=["a <bad> sum"]), [plot, tmp_path / "p.txt"])])
+    rows = [
+        Row("sequence", "10:8:6:5, tasks", "largest deviation from the quota, at the end", 12.0, 3.0, None, None, "%"),
+        Row("sequence", "quotas 5:3", "sequence", "ABA", source_value="ABA"),
+        Row("sequence", "two", "time <s>", 0.5, 1.0, 2.0, 20.0, "s", "only two machines"),
+    ]
+    facts = stored("sequence", wrong=["a <bad> sum"]) | Outcome(rows=rows, notes=["the cluster is smaller"]).as_dict()
+    page = site([(facts | {"wrong": ["a <bad> sum"]}, [plot, tmp_path / "p.txt"]), (stored("x"), [])])
     for text in (
-        "sign agrees in 3 of 4", "only two machines", "0 of 3 pairs as published", "the cluster is smaller",
-        "1 further rows", "time &lt;s&gt;", "WRONG: a &lt;bad&gt; sum", "data:image/svg+xml;base64,", "10.00 %",
+        "only two machines", "the cluster is smaller", "1 further rows", "2 rows with a published figure", "time &lt;s&gt;",
+        "WRONG: a &lt;bad&gt; sum", "data:image/svg+xml;base64,", "20 s", "python -m bench sequence", '<a href="#sequence-1">Figure 1</a>',
     ):  # fmt: skip
         assert text in page, text
-    assert "http" not in page.replace("http://www.w3.org", "")
+    assert page.count('class="no">fails') == 2 and page.count('class="yes">holds') == 1
+    assert page.rindex("fails") < page.index("holds</span>") < page.index("not in this run</td>")
+    assert page.index("The deployment sequence") < page.index("Measurement x") and "http" not in page
 
 
 @pytest.mark.long

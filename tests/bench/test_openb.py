@@ -62,7 +62,7 @@ def test_every_setting_of_every_variant_is_measured_and_drawn(
     assert full["default, online"].note.endswith(", 2 seeds")
     assert full["default, FGD as published"].note.endswith("published: 95.27 to 95.49, ten seeds")
     assert float(full["default, all known at once"].value or 0) >= float(full["default, online"].value or 0)
-    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["openb.png"]
+    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["openb.svg"]
 
 
 @pytest.mark.long

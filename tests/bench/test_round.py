@@ -51,4 +51,4 @@ def test_the_rows_and_the_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert {"memory of the process", "first round", "median: update", "median: solve", "median: read"} <= metrics
     assert {"Python (update, read) per changed task", "Python per changed task, growth"} <= metrics
     assert {"explain one of 20,000 waiting tasks, median", "the same without garbage collection"} <= metrics
-    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["round.png"]
+    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["round.svg"]

@@ -39,7 +39,7 @@ def test_the_sequence_keeps_the_proportions_and_rounding_does_not(tmp_path: Path
     outcome = experiment._Runs(runs=[(setting, runs)])
     experiment._compare(outcome, setting, runs)
     assert not outcome.wrong
-    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["sequence-1.png"]
+    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["sequence-1.svg"]
     # No overcommitment: at every start, the running tasks fit into all machines.
     for usage in runs.values():
         start, end, size = usage.tasks[:, 1], usage.tasks[:, 1] + usage.tasks[:, 2], usage.tasks[:, 3]

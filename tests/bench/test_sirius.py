@@ -11,12 +11,14 @@ import pytest
 from effort import effort
 
 from bench import sirius as experiment
-from bench.sirius import fairness, latency, links, model, overhead, placement, priority
+from bench.rows import Outcome
+from bench.sirius import fairness, latency, links, load, model, overhead, placement, priority, shares
 from bench.sirius.links import LINK, Reading, ReadingJob, read_all, shared
 from bench.sirius.model import Kind
 from bench.sirius.plots import Figures
 from bench.sirius.quincy import CORE, RACK, Firmament
-from bench.sirius.slots import RandomPlacement
+from bench.sirius.slots import PriorityQueue, RandomPlacement
+from bench.solver.instances import Rounds, SchedFamily
 from flowsched import JobSubmitted, MachineAdded, Task, TaskCompleted
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -180,9 +182,11 @@ def test_network_schedulers_beat_random_by_less_traffic(tmp_path: Path) -> None:
         assert outcome.gpu["Sirius"][count] == pytest.approx(outcome.gpu["GPU machines only"][count]), "all on GPUs"
     for count in (30, 40):
         assert outcome.gpu["Sirius"][count][1] < outcome.gpu["GPU machines only"][count][1]
-    outcome.priority = {"Sirius, equal priority": {kind.name: 1.0 for kind in priority.LOADS}}
-    outcome.latency = {"5,000 machines": {"ICS": [1.0, 2.0]}, "10,000 machines": {"ICS": [1.0, 2.0]}}
-    outcome.cost = {"Sirius": {1000: (1.0, 2.0)}}
+    seconds = {kind.name: 1.0 for kind in priority.LOADS}
+    outcome.priority = {f"Sirius, {name}": seconds for name in ("equal priority", "TPC-H first")}
+    times = {"ICS": [1.0, 2.0], "cost scaling from scratch": [9.0, 20.0]}
+    outcome.latency = {"5,000 machines": times, "10,000 machines": times}
+    outcome.cost = {name: {1000: (1.0, 2.0)} for name in ("Sirius", overhead.SLOTS_ONLY, overhead.FILTER)}
     assert len(experiment.plot(outcome, tmp_path)) == 8
 
 
@@ -200,6 +204,7 @@ def test_priority_frees_the_short_tasks(monkeypatch: pytest.MonkeyPatch) -> None
     found = priority.measure_priority(outcome, seed=0)
     assert not outcome.wrong
     assert found["Sirius, TPC-H first"]["TPC-H"] < 1.0
+    assert found["priority queue that preempts, TPC-H first"]["TPC-H"] < found["priority queue, TPC-H first"]["TPC-H"]
     assert found["Sirius, equal priority"]["TPC-H"] > 5.0
 
 
@@ -254,24 +259,72 @@ def test_links_by_number() -> None:
     assert len(set(links._path(3, 15))) == 4 and len(set(links._path(3, 5)) - {links._NONE}) == 2
 
 
-def test_marks_can_be_either() -> None:
-    snp = {
-        f"{load} load of 70%": {"Sirius": 1.0, "random queue": 0.5, "Firmament": 1.0}
-        for load in ("batch", "service", "mixed")
-    }
-    gpu = {
-        "Sirius": {10: (1, 0, 60), 20: (1, 0, 60), 30: (1, 1, 60), 40: (1, 1, 60)},
-        "GPU machines only": {10: (1, 0, 60), 20: (1, 1, 90), 30: (1, 2, 90), 40: (1, 2, 90)},
-        "random queue": {10: (0.5, 0, 90)},
-    }
-    first = {"Sirius, equal priority": {"TPC-H": 6.0}, "Sirius, TPC-H first": {"TPC-H": 0.5}}
-    times = {"5,000": {"ICS": [1.0, 1.5], "queue": [2.0, 4.0]}, "10,000": {"ICS": [1.0, 1.5], "queue": [2.0, 4.0]}}
-    cost = {"Sirius": {1: (2.0, 2.0)}, overhead.SLOTS_ONLY: {1: (1.0, 1.0)}, overhead.FILTER: {1: (1.0, 1.0)}}
-    good = experiment.marks(snp, gpu, first, times, cost)
-    assert {row.value for row in good} == {"as the source"} and len(good) == 6 + 3 + 2 + 4 + 4
-    turned = {name: dict(zip(by, reversed(list(by.values())), strict=True)) for name, by in times.items()}
-    swapped = {name: {"Sirius": 0.5, "random queue": 1.0, "Firmament": 1.0} for name in snp}
-    late = {"Sirius, equal priority": {"TPC-H": 4.0}, "Sirius, TPC-H first": {"TPC-H": 2.0}}
-    dear = {"Sirius": {1: (0.5, 0.5)}} | {name: cost[name] for name in (overhead.SLOTS_ONLY, overhead.FILTER)}
-    other = gpu | {"Sirius": gpu["GPU machines only"] | {10: (0.5, 0, 90)}}
-    assert {row.value for row in experiment.marks(swapped, other, late, turned, dear)} == {"not so"}
+def test_a_queue_by_priority_stops_the_last_start_of_the_worst() -> None:
+    queue = PriorityQueue()
+    queue.apply(MachineAdded("m0", {"cpu": 1}, slots=1), MachineAdded("m1", {"cpu": 1}, slots=1))
+    for now, task in enumerate("ab"):
+        queue.apply(JobSubmitted(task, [Task(task)], priority=2, time=float(now)))
+        queue.commit(queue.schedule(float(now)))
+    where = dict(queue.where)
+    queue.apply(
+        JobSubmitted("c", [Task("c")], priority=2, time=2.0), JobSubmitted("d", [Task("d")], priority=1, time=3.0)
+    )
+    urgent = queue.schedule(3.0)
+    assert dict(urgent.placements) == {"d": where["b"]} and list(urgent.preemptions) == ["b"]
+    queue.commit(urgent)
+    queue.apply(TaskCompleted("a", time=4.0))
+    assert dict(queue.schedule(4.0).placements) == {"b": where["a"]}, "b has waited since 1, c since 2"
+
+
+def test_max_min_shares_by_hand() -> None:
+    assert shares.max_min(np.array([2.0, 8.0, 10.0]), 12.0).tolist() == [2.0, 5.0, 5.0]
+    assert shares.max_min(np.array([1.0, 2.0]), 12.0).tolist() == [1.0, 2.0]
+
+
+def test_shares_of_a_load_that_never_fills_the_cluster_have_no_row() -> None:
+    outcome = Outcome()
+    shares.measure_shares(outcome, True, 100)
+    assert outcome.rows == [] and "left out" in outcome.notes[0]
+    shares.measure_shares(outcome, True, 1)
+    assert outcome.rows[0].value < outcome.rows[0].baseline
+
+
+def test_cs2_is_a_peer_by_its_own_words(tmp_path: Path) -> None:
+    program = tmp_path / "cs2"
+    program.write_text("#!/bin/sh\ngrep -c '^a' >&2\necho 'c time:            0.25    cost:              12'\n")
+    program.chmod(0o755)
+    family = SchedFamily(10, slots=2, tasks=5, seed=0)
+    assert load.cs2_solve(family.problem(), str(program)) == (0.25, 12)
+    program.write_text("#!/bin/sh\necho 'c nothing'\n")
+    with pytest.raises(ValueError, match="no line with time and cost"):
+        load.cs2_solve(family.problem(), str(program))
+
+
+def test_the_flow_without_tasks_that_left_is_one_of_the_new_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Table 3 starts from the last flow: within bounds, and short of just the supply of the tasks that arrive."""
+    rounds = Rounds(SchedFamily(50, slots=2, tasks=60, seed=3), 6, 1)
+    before, after = rounds.family.problem(rounds.first), rounds.family.problem(rounds.tasks_after(1))
+    none = np.zeros(0, np.int64)
+    _, flow, _, _ = load._scaled(before, none, none)
+    last = load._without(before, flow, rounds)
+    assert (last >= 0).all() and (last <= after.capacity).all()
+    net = (
+        after.supply
+        - np.bincount(after.tail, last, len(after.supply))
+        + np.bincount(after.head, last, len(after.supply))
+    )
+    left = np.flatnonzero(net)
+    first = len(after.supply) - 60
+    assert left[:-6].tolist() == [first - 1 - rounds.family.jobs] and net[left[0]] == -6
+    assert (left[-6:] - first).tolist() == rounds.changes[0].rows.tolist()
+    assert load._scaled(after, last, np.zeros(len(after.supply), np.int64))[2] == load._scaled(after, none, none)[2]
+
+
+def test_rows_by_load_compare_equal_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "MACHINES", 300)
+    outcome = Outcome()
+    load.measure_loads(outcome, True, 1)
+    load.measure_printed(outcome, True, 1)
+    assert outcome.wrong == [] and {row.setting.partition(":")[0] for row in outcome.rows} == {
+        "load of 8%", "load of 97%", "load of 110%", "table 3",
+    }  # fmt: skip

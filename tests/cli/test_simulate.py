@@ -257,7 +257,7 @@ def test_schedulers_side_by_side(run: Run, tmp_path: Path) -> None:
     out = ("--json", tmp_path / "c.json", "--csv", tmp_path / "c.csv", "--report", tmp_path / "c.html")
     result = run("batch", "--limit", 60, "--compare", "fifo, easy", "--seeds", 2, "--seed", 5, *out)
     assert result.exit_code == 0, result.stderr
-    assert "Comparison, means of 2 seeds" in result.stdout and "less fifo: mean" in result.stdout
+    assert "Comparison, means of 2 seeds" in result.stdout and "minus fifo: mean" in result.stdout
     assert "4/4" in result.stderr
     told = json.loads((tmp_path / "c.json").read_text())
     assert [(r["scheduler"], r["seed"]) for r in told["runs"]] == [("fifo", 5), ("easy", 5), ("fifo", 6), ("easy", 6)]
@@ -434,3 +434,13 @@ def test_names_of_schedulers_are_not_cut(run: Run) -> None:
     names = ["flowsched:spread", "flowsched:spread-no-preemption"]
     result = run("poisson", "--limit", "20", "--scale", "0.02", "--compare", ",".join(names))
     assert [line.split()[0] for line in result.stdout.splitlines() if line.startswith("flowsched")] == names
+
+
+@pytest.mark.parametrize(
+    "columns", ["arrival=Submit Time,duration=Run Time", 'arrival="Submit Time",duration="Run Time"']
+)
+def test_columns_may_keep_the_quotes_that_the_shell_has_left(run: Run, columns: str, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("Submit Time,Run Time,cpu\n0,60,1\n")
+    done = run(path, "--columns", columns, "--machines", "1xcpu=4", "--quiet")
+    assert done.exit_code == 0, done.stderr

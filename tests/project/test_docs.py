@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -112,7 +114,8 @@ def test_links_between_files_lead_somewhere(path: Path) -> None:
         if re.match(r"[a-z]+:", link):
             continue
         file, _, anchor = link.partition("#")
-        there = (path.parent / file).resolve() if file else path
+        folder = path.parents[1] if path.name.endswith("_failures.md") else path.parent  # of the page that includes it
+        there = (folder / file).resolve() if file else path
         assert there.exists(), f"{path.name}: {link}"
         if anchor and there.suffix == ".md":
             headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
@@ -126,3 +129,40 @@ def test_what_scripts_have_drawn_and_written_is_up_to_date(script: str) -> None:
         [sys.executable, str(DOCS / script), "--check"], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# A message that an installed flowsched prints may name an extra: pip finds the package in the environment.  A page may not:
+# there is no such package on PyPI, so its reader would install nothing, or another package of that name.
+_UNPUBLISHED = re.compile(r"pip install\b[^`\n]*?(?<![\w./-])['\"]?flowsched\b(?!/)")
+
+
+def test_pages_install_from_source_only() -> None:
+    assert _UNPUBLISHED.search("$ pip install 'flowsched[sim]' scipy") and _UNPUBLISHED.search("pip install flowsched")
+    assert not _UNPUBLISHED.search("pip install ./examples/snakemake_scheduler_plugin_flowsched")
+    for path in [*TEXTS, *PAGES, *(ROOT / "examples").rglob("*.md")]:
+        assert not _UNPUBLISHED.search(path.read_text(encoding="utf-8")), path
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "bench").rglob("*.py"), *(ROOT / "examples").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                assert not _UNPUBLISHED.search(ast.get_docstring(node) or ""), path
+
+
+def test_messages_name_extras_that_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    texts = [*PAGES, *TEXTS, *(ROOT / "src").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+    for path in texts:
+        for named in re.findall(
+            r"pip install (?:-e )?['\"](?:flowsched|\.)\[([a-z,]+)\]", path.read_text(encoding="utf-8")
+        ):
+            assert set(named.split(",")) <= extras.keys(), f"{path}: {named}"
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "benchmarks").glob("*.md")), ids=lambda path: path.name)
+def test_a_benchmark_page_is_one_screen(path: Path) -> None:
+    """Full tables and methods are pages of their own; a screen has about 40 lines of 100 characters."""
+    text = path.read_text(encoding="utf-8").partition("```{toctree}")[0]
+    for name in re.findall(r"```\{include\} (\S+)", text):
+        text += (path.parent / name).read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(("```", ":", "| ---"))]
+    columns = max((line.count("|") - 1 for line in lines if line.startswith("|")), default=1)
+    assert len(lines) + sum(len(line) // (130 if columns > 3 else 110) for line in lines if line.startswith("|")) <= 45

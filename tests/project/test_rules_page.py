@@ -10,7 +10,7 @@ from pages import DOCS, ROOT
 
 TABLE = [
     [cell.strip() for cell in line.strip("|").split("|")]
-    for line in (DOCS / "benchmarks" / "rules.md").read_text(encoding="utf-8").splitlines()
+    for line in (DOCS / "benchmarks" / "tables" / "rules.md").read_text(encoding="utf-8").splitlines()
     if line.startswith("| ") and "`tests/" in line
 ]
 ROWS, FEATURES = ([row for row in TABLE if len(row) == cells] for cells in (3, 4))
@@ -36,7 +36,7 @@ def test_a_feature_has_a_name_an_example_and_a_property_test(row: list[str]) -> 
         if example == "docstring":
             assert ">>> " in (found.__doc__ or ""), name
     if example != "docstring":
-        page = (DOCS / "benchmarks" / example.partition("(")[2].rstrip(")")).read_text(encoding="utf-8")
+        page = (DOCS / "benchmarks" / "tables" / example.partition("(")[2].rstrip(")")).read_text(encoding="utf-8")
         code = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
         assert any(name.rpartition(".")[2] in code for name in re.findall(r"`([\w.]+)`", names))
     path, _, name = shown.strip("`").partition("::")

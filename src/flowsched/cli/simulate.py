@@ -479,7 +479,7 @@ def _print_story(metrics: sim.Metrics) -> None:
     _print_wrapped(
         out,
         f"A decision took {duration(decision.p50)} in the median, {duration(decision.p99)} at the 99th percentile. "
-        "Without shares, on the 1,523 machines of the openb trace, the README has 0.06 and 0.28 ms.",
+        "Without shares, on the 1,523 machines of the openb trace, the README has 0.05 and 0.5 ms.",
     )
     out.print()
     out.print("Next: flowsched simulate --report demo.html   pictures of this run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -60,6 +61,8 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def load(path: str, options: dict[str, Any]) -> sim.Workload:
     """Return a trace, or the first tasks of it."""
     columns = None if options["columns"] is None else named("--columns", options["columns"], "NAME=COLUMN")
+    if columns is not None:  # quotes that the shell has not taken off, as the whole option was quoted
+        columns = {name: re.sub(r'^"(.*)"$', r"\1", column) for name, column in columns.items()}
     work = sim.load_trace(
         path,
         options["format"],

@@ -1,4 +1,4 @@
-"""Samples of the usage of real processes, read from the operating system.  Needs ``pip install 'flowsched[real]'``.
+"""Samples of the usage of real processes, read from the operating system.  Needs ``pip install '.[real]'``.
 
 CPU time and resident memory can be read of every process.  Disk traffic can be read of the caller's own processes, and
 by root of all.  Linux counts network traffic by network namespace, so a task is charged with it only where its

@@ -3,7 +3,7 @@
 A machine is cut into units (`split_machine`); each has two queues over the same resources (`StackedQueue`); a container
 goes where it is predicted to start first (`predict_wait`).  A `Store` holds the claimed and the running tasks.  Through
 the `Negotiator`, batch jobs claim optimistically, and stream jobs under a lock.  `Hybrid` turns units into a flow
-network.  The parts that need SQLAlchemy (``pip install 'flowsched[sql]'``) are loaded when they are first asked
+network.  The parts that need SQLAlchemy (``pip install '.[sql]'``) are loaded when they are first asked
 for.  Source: "HRM: a hybrid resource scheduling framework for heterogeneous clusters oriented to Dataflow".
 """
 

@@ -1,6 +1,6 @@
 """Simulated clusters: a workload, a scheduler, and the measurements of a run.
 
-`Workload` (the bundled model) or `load_trace` (a recorded trace) gives the arrivals; `Simulation` runs them under a scheduler; `Metrics` holds the measurements and `write_report` draws them.  Needs ``pip install 'flowsched[sim]'``.
+`Workload` (the bundled model) or `load_trace` (a recorded trace) gives the arrivals; `Simulation` runs them under a scheduler; `Metrics` holds the measurements and `write_report` draws them.  Needs ``pip install '.[sim]'``.
 """
 
 from flowsched.sim.audit import AuditError

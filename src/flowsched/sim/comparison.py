@@ -194,7 +194,17 @@ class Comparison:
         title = "Comparison" + (f", means of {len(self.seeds)} seeds" if len(self.seeds) > 1 else "")
         found = [Table(title, ("", *map(heading, short)), rows)]
         interval = "\N{PLUS-MINUS SIGN}95 %"
-        columns = ("", "mean", interval, "least", "most", f"less {self.schedulers[0]}: mean", interval, "least", "most")
+        columns = (
+            "",
+            "mean",
+            interval,
+            "least",
+            "most",
+            f"minus {self.schedulers[0]}: mean",
+            interval,
+            "least",
+            "most",
+        )
         for measure in short if len(self.seeds) > 1 else ():
             rows = []
             for name in self.schedulers:

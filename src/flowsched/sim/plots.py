@@ -151,7 +151,7 @@ def draw(metrics: Metrics) -> list[Plot]:
         caption = f"each task on its machine; {reads}grey: the machine was down or drained"
         everything.append(("Runs", caption, "tall", _gantt))
     everything += [
-        ("Waiting time", "share of the tasks that waited at most so long", "half", _wait_cdf),
+        ("Waiting time", "share of the tasks that waited no longer than this", "half", _wait_cdf),
         ("Network size", "nodes and arcs of the flow network", "half", _network),
         ("Decision latency", "wall-clock time of each round, by phase", "full", _latency),
     ]

@@ -189,7 +189,7 @@ def _plain(value: object) -> str:
 
 
 CSS = """
-:root { color-scheme: light; --ink: #1d2733; --soft: #5b6876; --line: #e3e8ee; }
+:root { color-scheme: light; --ink: #1d2733; --soft: #5b6876; --line: #e3e8ee; --paper: #fff; --shade: #b8c2cd; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1120px; padding: 40px 32px 56px; color: var(--ink); background: #fff;
   font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", Arial, sans-serif; }
@@ -227,13 +227,15 @@ footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
   figure.full figcaption::after, figure.tall figcaption::after { content: " (scroll right for more)"; }
   .cards { grid-template-columns: 1fr 1fr; }
   .tables { grid-template-columns: minmax(0, 1fr); }
-  .tables > div { overflow-x: auto; }
+  .tables > div { overflow-x: auto;  /* a shade at the right edge while more follows */
+    background: linear-gradient(to left, var(--paper) 40%, transparent) right / 40px 100% no-repeat local,
+      linear-gradient(to left, var(--shade), transparent) right / 24px 100% no-repeat scroll; }
   td { white-space: nowrap; }
   td.note { white-space: normal; min-width: 200px; }
   .pairs th { width: auto; }
 }
 @media (prefers-color-scheme: dark) {
-  :root { color-scheme: dark; --ink: #e6ebf1; --soft: #9fabb8; --line: #2c3743; }
+  :root { color-scheme: dark; --ink: #e6ebf1; --soft: #9fabb8; --line: #2c3743; --paper: #12181f; --shade: #46535f; }
   body { background: #12181f; }
   img { filter: invert(1) hue-rotate(180deg) brightness(1.15); }
 }
