@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ def usage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Usage, list[tu
     monkeypatch.setattr(measured, "_limit", lambda run, cpu: limits.append((run.pid, cpu)))
 
     def made(capacity: float, asked: dict[int, float], used: dict[int, float]) -> tuple[Usage, list[tuple[int, float]]]:
-        one = Usage("here", {"cpu": capacity}, 1.0)
+        ticks = count()
+        one = Usage("here", {"cpu": capacity}, 1.0, lambda: float(next(ticks)))
         monkeypatch.setattr(one._sampler, "add", lambda *_, **__: None)
         monkeypatch.setattr(
             one._sampler, "sample", lambda: [UsageSampled(number, {"cpu": cpu}) for number, cpu in used.items()]
@@ -102,6 +104,15 @@ def test_cpu_beyond_the_request_is_no_need_and_a_trifle_is_none(usage: Any) -> N
         UsageSampled("t3", {"cpu": 0.5}, run=3),
         MachineSampled("here", {"cpu": 1.54}),
     ]
+
+
+def test_an_old_run_is_reported_when_its_age_has_grown_by_a_hundredth() -> None:
+    run = measured._Run("t", 1, {"cpu": 1.0}, None, began=0.0, reported=0.0, looked=0.0)
+    reports = [run.take({"cpu": second % 2, "mem": second}, float(second), 0.5) for second in range(1, 2001)]
+    times = [second for second, report in enumerate(reports, 1) if report is not None]
+    assert times[:100] == list(range(1, 101)) and times[-1] - times[-2] == 20 and len(times) < 500
+    last = reports[times[-1] - 1]
+    assert last is not None and last["cpu"] == pytest.approx(0.5) and last["mem"] == times[-1]
 
 
 def test_runs_beyond_their_request_are_limited_while_cpus_are_scarce(usage: Any) -> None:

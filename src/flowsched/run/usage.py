@@ -7,14 +7,16 @@ A run may use more CPU than it asked for while some is idle.  While the runs tog
 are *limited*: by ``cpu.max`` of their control group, else by a lower priority (nice).  So tasks that were matched closely
 get what they were matched for.  Limits are lifted once CPUs are idle.
 
-A look takes place in a thread.  It takes at most a tenth of the time.
+A look takes place in a thread.  A run is reported when its age has grown by a hundredth: a journal keeps each sample, and
+estimates have no more points.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Hashable, Mapping
+import time
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -41,16 +43,42 @@ _NICE = 10
 _MIB = 2.0**20
 
 
+_POINTS = 100
+"""A run is reported when its age has grown by one part of these."""
+
+_QUIET = 5.0
+"""Seconds after which the machine is reported although no run is."""
+
+
 @dataclass(eq=False, slots=True)
 class _Run:
-    """A run that is sampled; `seen` once it was, `limited` while it is."""
+    """A run that is sampled; `seen` once it was reported, `limited` while it is.
+
+    Since its last report, `cpu` is the sum of the CPU seconds, `mem` the most memory, and `looked` the time of the last look.
+    """
 
     task: Hashable
     pid: int
     demand: Mapping[str, float]
     group: Path | None
+    began: float = 0.0
+    reported: float = 0.0
+    looked: float = 0.0
     seen: bool = False
     limited: bool = False
+    cpu: float = 0.0
+    mem: float = 0.0
+
+    def take(self, usage: Mapping[str, float], now: float, least: float) -> dict[str, float] | None:
+        """Take in a use since the last look; return that since the last report when one is due."""
+        self.cpu += usage.get("cpu", 0.0) * (now - self.looked)
+        self.mem, self.looked = max(self.mem, usage.get("mem", 0.0)), now
+        seconds = now - self.reported
+        if seconds < max(least, (now - self.began) / _POINTS):
+            return None
+        sums = {"cpu": self.cpu / seconds, "mem": self.mem}
+        self.seen, self.reported, self.cpu, self.mem = True, now, 0.0, 0.0
+        return {name: sums[name] for name in usage}
 
 
 class Usage:
@@ -63,14 +91,23 @@ class Usage:
         The part of the machine that runs may use.
     seconds : float
         Between two looks.
+    clock : callable
     """
 
-    def __init__(self, machine: Hashable, capacity: Mapping[str, float], seconds: float) -> None:
+    def __init__(
+        self,
+        machine: Hashable,
+        capacity: Mapping[str, float],
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._machine, self._capacity = machine, capacity
         units = {name: 1.0 for name in ("cpu", "mem") if name in capacity}
+        self._clock, self._least = clock, seconds / 2
         self._sampler = Sampler(units=units, least=seconds / 2)
         self._runs: dict[int, _Run] = {}
         self._scarce = False
+        self._reported = -inf
 
     def add(
         self, number: int, task: Hashable, pid: int, demand: Mapping[str, float], group: Path | None, new: bool
@@ -78,7 +115,8 @@ class Usage:
         """Sample a run from now on; a `new` one has no processes but its first."""
         with suppress(InputError):  # it has ended already
             self._sampler.add(number, pid, group=group, below={} if new else None)
-            self._runs[number] = _Run(task, pid, demand, group, seen=not new)
+            now = self._clock()
+            self._runs[number] = _Run(task, pid, demand, group, now, now, now, seen=not new)
 
     def remove(self, number: int, seconds: float, used: Mapping[str, float]) -> UsageSampled | None:
         """Forget a run; return a sample of all of it, by its sums, if it was too short for a look."""
@@ -91,8 +129,8 @@ class Usage:
         return UsageSampled(run.task, _needed(usage, run.demand.get("cpu") or inf), run=number) if usage else None
 
     def look(self) -> list[UsageSampled | MachineSampled]:
-        """Return samples of all runs and of the machine, and set or lift limits."""
-        runs, samples = dict(self._runs), list[UsageSampled | MachineSampled]()
+        """Return samples of runs and of the machine, as far as they are due, and set or lift limits."""
+        runs, samples, now = dict(self._runs), list[UsageSampled | MachineSampled](), self._clock()
         whole = dict.fromkeys((name for name in ("cpu", "mem") if name in self._capacity), 0.0)
         spent: dict[int, float] = {}
         for sample in self._sampler.sample():
@@ -100,18 +138,21 @@ class Usage:
             if not isinstance(number, int) or number not in runs:
                 continue
             run = runs[number]
-            run.seen = True
             spent[number] = sample.usage.get("cpu", 0.0)
             asked = run.demand.get("cpu") or inf
             for name, amount in sample.usage.items():
                 whole[name] += min(amount, asked) if name == "cpu" else amount
-            samples.append(UsageSampled(run.task, _needed(sample.usage, asked), run=number))
-        if samples:  # a machine without runs is free: at least one task may always start
+            usage = run.take(sample.usage, now, self._least)
+            if usage is not None:
+                samples.append(UsageSampled(run.task, _needed(usage, asked), run=number))
+        if spent:  # a machine without runs is free: at least one task may always start
             self._limit(runs, spent)
-            if "mem" in whole:
-                left = psutil.virtual_memory().available / _MIB
-                whole["mem"] += max(self._capacity["mem"] - whole["mem"] - left, 0.0)
-            samples.append(MachineSampled(self._machine, whole))
+            if samples or now - self._reported >= _QUIET:
+                self._reported = now
+                if "mem" in whole:
+                    left = psutil.virtual_memory().available / _MIB
+                    whole["mem"] += max(self._capacity["mem"] - whole["mem"] - left, 0.0)
+                samples.append(MachineSampled(self._machine, whole))
         return samples
 
     def _limit(self, runs: Mapping[int, _Run], spent: Mapping[int, float]) -> None:
