@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ from flowsched.run.usage import Usage
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 NAMES = ("cpu", "mem")
+
+
+OTHERS = [0.0, 0.5, 0.5, 0.5, 0.5, 1.0]
+"""Part of the machine's CPUs in use at each look."""
 
 
 class Most:
@@ -80,7 +84,9 @@ def test_a_driver_that_learns_and_is_killed_again_and_again(tmp_path: Path) -> N
 def usage(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Usage, list[tuple[int, float]]]]:
     """Make the usage of runs by number: what each asks for, and then uses, in cores; with the limits that are set."""
     limits: list[tuple[int, float]] = []
+    busy = zip(accumulate(OTHERS), count(0.0), strict=False)
     monkeypatch.setattr(measured, "_limit", lambda run, cpu: limits.append((run.pid, cpu)))
+    monkeypatch.setattr(measured, "_spent", lambda: next(busy))
 
     def made(capacity: float, asked: dict[int, float], used: dict[int, float]) -> tuple[Usage, list[tuple[int, float]]]:
         ticks = count()
@@ -129,6 +135,9 @@ def test_runs_beyond_their_request_are_limited_while_cpus_are_scarce(usage: Any)
     used.update({1: 0.5, 2: 0.5})
     one.look()
     assert limits[2:] == [(1, 0.0), (2, 0.0)]
+    used.update({1: 0.6, 2: 0.5})
+    one.look()  # others use the machine
+    assert limits[4:] == [(1, 0.5)]
 
 
 def test_a_run_too_short_for_a_look_counts_by_its_sums(usage: Any) -> None:

@@ -30,7 +30,7 @@ from flowsched.exceptions import InputError
 from flowsched.fgm.sampler import Sampler
 
 _SCARCE, _IDLE = 0.95, 0.9
-"""Runs are limited from this part of the CPUs in use on, and no longer below the other one."""
+"""Runs are limited from this part of the CPUs in use on, of theirs or of the machine's, and no longer below the other one."""
 
 _OVER = 1.05
 """Multiple of its request from which a run is limited."""
@@ -106,7 +106,7 @@ class Usage:
         self._clock, self._least = clock, seconds / 2
         self._sampler = Sampler(units=units, least=seconds / 2)
         self._runs: dict[int, _Run] = {}
-        self._scarce = False
+        self._scarce, self._spent = False, _spent()
         self._reported = -inf
 
     def add(
@@ -156,8 +156,11 @@ class Usage:
         return samples
 
     def _limit(self, runs: Mapping[int, _Run], spent: Mapping[int, float]) -> None:
-        cpus, total = self._capacity.get("cpu", 0.0), sum(spent.values())
-        self._scarce = bool(cpus) and total >= (_IDLE if self._scarce else _SCARCE) * cpus
+        cpus, part = self._capacity.get("cpu", 0.0), _IDLE if self._scarce else _SCARCE
+        before, self._spent = self._spent, _spent()
+        total = self._spent[1] - before[1]
+        busy = (self._spent[0] - before[0]) / total if total > 0 else 0.0
+        self._scarce = bool(cpus) and (sum(spent.values()) >= part * cpus or busy >= part)
         for number, cpu in spent.items():
             run = runs[number]
             asked = run.demand.get("cpu", 0.0)
@@ -165,6 +168,14 @@ class Usage:
             if limited != run.limited:
                 run.limited = limited
                 _limit(run, asked if limited else 0.0)
+
+
+def _spent() -> tuple[float, float]:
+    """Return the CPU seconds of the machine that were in use, and all."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    total = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)  # which are in the others
+    return total - idle, total
 
 
 def _needed(usage: Mapping[str, float], asked: float) -> dict[str, float]:
