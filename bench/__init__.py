@@ -28,7 +28,7 @@ from flowsched.exceptions import InputError
 
 __all__ = ["NAMES", "Outcome", "Row", "load", "run"]
 
-NAMES = ("solver", "sirius", "fgm", "hrm", "sequence", "openb", "decision", "round", "backlog", "kubernetes")
+NAMES = ("solver", "sirius", "fgm", "real", "hrm", "sequence", "openb", "decision", "round", "backlog", "kubernetes")
 
 
 def load(name: str) -> ModuleType:

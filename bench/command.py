@@ -57,6 +57,7 @@ _ABOUT = {
     "solver": "The solver compared with other solvers, on drawn networks or your own DIMACS files.",
     "sirius": "Fairness, placement, priority, latency and resource cost, as in the Sirius paper.",
     "fgm": "Makespans, job times and fairness, compared with FIFO, Capacity, Fair and DRF, as in the FGM paper.",
+    "real": "Real processes on this machine: plain requests, FGM, and Slurm with the same requests.",
     "hrm": "Several schedulers over a shared state, queues, Mesos and YARN, streams, as in the HRM paper.",
     "sequence": "Proportional sharing over time, with the tables of the source recomputed.",
     "openb": "GPUs allocated at saturation, compared with FGD and five other policies.",
@@ -93,6 +94,14 @@ _MORE = {
     """,
     "backlog": """
     With --data DIR it also starts the tasks of the trace in DIR/openb at once.
+    """,
+    "real": """
+    Linux only.  It takes three minutes a run, and uses up to one CPU and 660 MiB.  With Slurm's programs installed
+    (apt-get install slurm-wlm munge), and pytest, it begins a cluster of its own on this machine.
+
+    \b
+    Examples:
+      python -m bench real --runs 10 --plots plots
     """,
     "kubernetes": """
     It needs etcd, kube-apiserver and kube-scheduler as tests/run/kube/build.sh of the source tree builds them; without
@@ -199,6 +208,13 @@ def _command(name: str) -> click.Command:
                 help="Turns of each solver on a FILE; the least time counts.",
             ),
         ]  # fmt: skip
+    if name == "real":
+        command.params.append(
+            click.Option(
+                ["--runs"], type=click.IntRange(min=1), default=3, show_default=True,
+                help="Runs of each workload under each system.",
+            )
+        )  # fmt: skip
     if name == "kubernetes":
         from bench.kubernetes.shapes import SHAPES
 

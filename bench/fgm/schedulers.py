@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.fgm.workload import RESOURCES, USERS, Case, make
+from bench.fgm.workload import USERS, Case, make
 from flowsched.cluster.events import Event
 from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, StageShare
 from flowsched.fgm.protocols import Plans
@@ -43,11 +43,11 @@ _QUEUES: Mapping[Hashable, Hashable] = {f"u{i}": f"q{i % 3}" for i in range(USER
 _PARTS: Mapping[Hashable, float] = {"q0": 0.5, "q1": 0.3, "q2": 0.2}
 
 
-def _fine(scheduler: Plans, contention: float, highest: Level) -> FineGrained:
-    estimator = DemandEstimator(RESOURCES, safety={"mem": 2.0})
+def _fine(scheduler: Plans, resources: tuple[str, ...], contention: float, highest: Level) -> FineGrained:
+    estimator = DemandEstimator(resources, safety={"mem": 2.0})
     return FineGrained(
         scheduler,
-        compressible={"cpu": 0.1},
+        compressible={name: 0.1 for name in resources if name != "mem"},
         contention=contention,
         estimator=estimator,
         adjustment=Adjustment(),
@@ -55,29 +55,31 @@ def _fine(scheduler: Plans, contention: float, highest: Level) -> FineGrained:
     )
 
 
-def _flow(contention: float, highest: Level) -> FineGrained:
-    scheduler = Scheduler(Policy(placement=(LoadCost("spread"),), preemption=None), RESOURCES)
-    fine = _fine(scheduler, contention, highest)
+def _flow(resources: tuple[str, ...], contention: float, highest: Level) -> FineGrained:
+    scheduler = Scheduler(Policy(placement=(LoadCost("spread"),), preemption=None), resources)
+    fine = _fine(scheduler, resources, contention, highest)
     fairness = Fairness(StageShare(fine), over="user", within=MaxMin())
     scheduler.policy = replace(scheduler.policy, fairness=fairness)
     return fine
 
 
-_GREEDY: Mapping[str, Callable[[], Greedy]] = {
-    "FIFO": lambda: Greedy(fifo, RESOURCES),
-    "Capacity": lambda: Greedy(capacity(_QUEUES, _PARTS), RESOURCES),
-    "Fair": lambda: Greedy(fair, RESOURCES),
-    "DRF": lambda: Greedy(drf, RESOURCES),
+_GREEDY: Mapping[str, Callable[[tuple[str, ...]], Greedy]] = {
+    "FIFO": lambda resources: Greedy(fifo, resources),
+    "Capacity": lambda resources: Greedy(capacity(_QUEUES, _PARTS), resources),
+    "Fair": lambda resources: Greedy(fair, resources),
+    "DRF": lambda resources: Greedy(drf, resources),
 }
 
 
-def _made(scheduler: str, contention: float) -> Any:
+def _made(scheduler: str, resources: tuple[str, ...], contention: float) -> Any:
     """Return a scheduler by its name: a baseline, or a form of FGM, perhaps with the name of an ablation."""
     if scheduler in BASELINES:
-        return _GREEDY[scheduler]()
+        return _GREEDY[scheduler](resources)
     form, _, less = scheduler.partition(" ")[2].partition(", ")
     highest = ABLATIONS.get(less, Level.COMPRESSED)
-    return _flow(contention, highest) if form == "flow" else _fine(Greedy(drf, RESOURCES), contention, highest)
+    if form == "flow":
+        return _flow(resources, contention, highest)
+    return _fine(Greedy(drf, resources), resources, contention, highest)
 
 
 class _Watched:
@@ -130,8 +132,8 @@ class Run:
     ----------
     jobs : ndarray, shape (jobs,)
         From submission to completion.
-    small, large : float
-        Mean run time of the tasks of jobs of at most 20 tasks, and of the others.
+    small, large, every : float
+        Mean run time of the tasks of jobs of at most 20 tasks, of the others, and of all.
     makespan, fairness, response, decision : float
         The whole; Jain's index; mean from submission to start of a task; mean CPU time of a round.
     failures : int
@@ -141,6 +143,7 @@ class Run:
     jobs: Floats
     small: float
     large: float
+    every: float
     makespan: float
     fairness: float
     response: float
@@ -154,7 +157,7 @@ def run_case(case: Case, scheduler: str, seed: int) -> Run:
     workload, execution = make(case, seed, by_memory=scheduler in BY_MEMORY and not case.both)
     if scheduler in BASELINES:
         execution = replace(execution, sample=None)  # they would not listen
-    watched = _Watched(_made(scheduler, case.contention))
+    watched = _Watched(_made(scheduler, case.resources, case.contention))
     metrics = Simulation(watched, workload, interval=1.0, on_events=False, execution=execution).run()
     tasks = [task.id for arrival in workload.arrivals for task in arrival.job.tasks]
     wrong = []
@@ -173,6 +176,7 @@ def run_case(case: Case, scheduler: str, seed: int) -> Run:
         jobs=np.array(jobs),
         small=float(np.mean(small)) if small else math.nan,
         large=float(np.mean(large)) if large else math.nan,
+        every=float(np.mean([*small, *large])),
         makespan=max(ends.values()) - workload.arrivals[0].time,
         fairness=watched.fairness(),
         response=metrics.wait().mean,

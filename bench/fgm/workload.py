@@ -36,11 +36,14 @@ from flowsched.sim.workload import Arrival, Workload
 __all__ = ["CONTENTION", "RESOURCES", "Case", "make"]
 
 RESOURCES = ("cpu", "mem")
+FOUR = (*RESOURCES, "disk", "net")
 
 CONTENTION = 1.0
 """Loss of speed beyond sharing, per unit of compression."""
 
 MACHINES, THREADS, MEMORY = 23, 32, 32.0
+DISK, NET = 400.0, 1000.0
+"""MB per second of a machine, where four resources count."""
 
 BLOCK = 0.0625
 """Input of a task in GB."""
@@ -81,6 +84,10 @@ IDLE = {"fetch": (((20, 0.0, 0.25), (10, 1.0, 0.25)), (1, 0.375))}
 """An application that waits for data or for a reply, without CPU, and then computes."""
 
 
+LOAD = {"load": (((10, 0.1, 0.3, 0, 60), (10, 1.0, 0.5, 0, 0), (8, 0.2, 0.4, 40, 0)), (1, 0.7, 40, 60))}
+"""An application that fetches, computes and stores: in each stage it needs another resource; threads, GB, MB/s of disk and net."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One workload.
@@ -99,6 +106,8 @@ class Case:
         Applications with marked stages.
     idle : bool
         The application that is idle and then busy.
+    four : bool
+        The application that needs four resources, one after the other.
     contention : float
     memory : float
         Factor on the requested and the needed memory of tasks.
@@ -112,9 +121,15 @@ class Case:
     alike: bool = False
     marked: bool = False
     idle: bool = False
+    four: bool = False
     contention: float = CONTENTION
     memory: float = 1.0
     both: bool = False
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Names of the resources."""
+        return FOUR if self.four else RESOURCES
 
     @property
     def name(self) -> str:
@@ -126,6 +141,7 @@ class Case:
             "jobs alike" if self.alike else "",
             "marked stages" if self.marked else "",
             "idle, then busy" if self.idle else "",
+            "four resources" if self.four else "",
             f"contention {self.contention:g}" if self.contention != CONTENTION else "",
             f"memory x{self.memory:g}" if self.memory != 1 else "",
             "baselines look at both" if self.both else "",
@@ -151,13 +167,16 @@ def make(case: Case, seed: int, by_memory: bool = False) -> tuple[Workload, Exec
     window = case.volume / 400 * 300
     times = np.sort(rng.uniform(0, window, len(sizes))) if case.online else np.zeros(len(sizes))
     arrivals, stages = [], {}
-    applications = IDLE if case.idle else MARKED if case.marked else APPLICATIONS
+    applications = LOAD if case.four else IDLE if case.idle else MARKED if case.marked else APPLICATIONS
     names = list(applications)
     for j, (size, when) in enumerate(zip(sizes, times, strict=True)):
         name = names[int(rng.integers(len(names)))]
-        course, (cpu, mem) = applications[name]
-        pace, hunger = rng.lognormal(0, 0.1, size), 1 + 0.04 * rng.standard_normal((size, 2)).clip(-2.5, 2.5)
-        request = {"cpu": 0.0 if by_memory else cpu, "mem": mem * case.memory}
+        course, peak = applications[name]
+        noise = rng.standard_normal((size, len(peak))).clip(-2.5, 2.5)
+        pace, hunger = rng.lognormal(0, 0.1, size), 1 + 0.04 * noise
+        request = dict(zip(case.resources, peak, strict=True)) | {"mem": peak[1] * case.memory}
+        if by_memory:
+            request["cpu"] = 0.0
         tasks = [Task(f"j{j}.{i}", request, kind=(name, BLOCK)) for i in range(size)]
         seconds, needs = np.array([s for s, *_ in course]), np.array([need for _, *need in course])
         needs[:, 1] *= case.memory
@@ -165,13 +184,15 @@ def make(case: Case, seed: int, by_memory: bool = False) -> tuple[Workload, Exec
             stages[task.id] = Stages(seconds * pace[i], needs * hunger[i])
         job = JobSubmitted(f"j{j}", tasks, user=f"u{int(rng.integers(USERS))}")
         arrivals.append(Arrival(round(float(when), 3), job, [stages[task.id].duration for task in tasks]))
-    machines = [Machine(f"m{i:02d}", {"cpu": THREADS, "mem": MEMORY}) for i in range(MACHINES)]
-    units = {"cpu": "threads", "mem": "GB"}
+    capacity = dict(zip(case.resources, (THREADS, MEMORY, DISK, NET), strict=False))
+    machines = [Machine(f"m{i:02d}", capacity) for i in range(MACHINES)]
+    units = {"cpu": "threads", "mem": "GB", "disk": "MB/s", "net": "MB/s"}
+    units = {name: units[name] for name in case.resources}
     foreign = _foreign(rng) if case.cloud else []
     execution = Execution(
-        stages, ("cpu", "mem"), case.contention, foreign, sample=2.0, noise=0.02, progress=True, seed=seed
+        stages, case.resources, case.contention, foreign, sample=2.0, noise=0.02, progress=True, seed=seed
     )
-    return Workload(case.name, arrivals, machines, resources=RESOURCES, units=units), execution
+    return Workload(case.name, arrivals, machines, resources=case.resources, units=units), execution
 
 
 def _sizes(tasks: int, rng: np.random.Generator) -> list[int]:

@@ -68,6 +68,18 @@ def test_a_small_run_ends_and_is_the_same_again(scheduler: str) -> None:
     assert (first.jobs > 0).all()
 
 
+@pytest.mark.long
+def test_stages_that_need_different_resources_overlap() -> None:
+    case = Case(30, four=True, both=True)
+    workload, execution = make(case, seed=0)
+    assert workload.resources == ("cpu", "mem", "disk", "net")
+    stages = execution.stages["j0.0"].demand
+    assert (stages.argmax(axis=0)[[0, 2, 3]] == [1, 2, 0]).all(), "each stage has a resource of its own"
+    less = f"{GREEDY}, without compression and stages"
+    whole, coarse, drf = (run_case(case, name, 0).makespan for name in (GREEDY, less, "DRF"))
+    assert whole < coarse < drf
+
+
 @pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.long
 def test_every_setting_tells_the_order_of_the_baselines(monkeypatch: pytest.MonkeyPatch, quick: bool) -> None:
@@ -80,7 +92,7 @@ def test_every_setting_tells_the_order_of_the_baselines(monkeypatch: pytest.Monk
     ) -> dict[tuple[Case, str], Run]:
         seeds.append(seed)
         runs = {
-            name: Run(taken.get(name, 9.0) * np.array([0.5, 1.5]), 1.0, 1.0, 20.0, 1.0, 1.0, 1.0, 0, ())
+            name: Run(taken.get(name, 9.0) * np.array([0.5, 1.5]), 1.0, 1.0, 1.0, 20.0, 1.0, 1.0, 1.0, 0, ())
             for name in names
         }
         return {(case, name): run for case in cases for name, run in runs.items()}

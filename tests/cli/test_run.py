@@ -423,3 +423,58 @@ def test_a_state_of_an_earlier_release_is_refused_and_can_be_imported(jobs: Path
     assert invoke("journal", "import", "s/journal", "s/state.db").exit_code == 0
     assert invoke("run", jobs, "--state", "s").exit_code == 0
     assert fs.replay("s/state.db").placed == fs.replay("kept.db").placed > 0, "nothing ran again"
+
+
+LEARN = """
+[machine]
+cpu = 1
+mem = 500
+[[job]]
+name = "nap"
+command = "[ $FLOWSCHED_INDEX -lt 3 ] && sleep 0.7 || sleep 4; echo $FLOWSCHED_TASK >> done"
+count = 9
+demand = {cpu = 1, mem = 50}
+[[job]]
+name = "other"
+command = "true"
+kind = "nothing"
+"""
+
+
+def test_learned_needs_are_shown_and_kept(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a kill the state knows what was learnt, and goes on to learn."""
+    pytest.importorskip("psutil")
+    monkeypatch.setenv("XDG_STATE_HOME", str(jobs.parent))
+    jobs.write_text(LEARN)
+    process = started("run", jobs, "--state", "s", "--learn")
+    wait(jobs.parent / "done", 3)
+    for _ in range(200):
+        (row,) = [line for line in invoke("ps", "--state", "s").stdout.splitlines() if line.startswith("nap.8")]
+        if "cpu 0" in row and "(3 runs)" in row and " 0:01 " in row:  # each was sampled
+            break
+        time.sleep(0.02)
+    else:
+        process.kill()
+        process.communicate()
+        pytest.fail(row)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert "it began with --learn" in invoke("run", jobs, "--state", "s").stderr
+    code, out, err = ended(started("run", jobs, "--state", "s", "--learn"))
+    assert code == 0, err
+    calm(err)
+    assert sorted(Path("done").read_text().split()) == [f"nap.{i}" for i in range(9)]
+    assert "The limit of compression is 10%" not in err  # the state has its own
+    table = rows(out)
+    assert "(9 runs)" in " ".join(table["nap"]) and "demand (1 of 3 runs)" in " ".join(table["other"])
+
+
+def test_mistakes_with_learn(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs.write_text(GOOD)
+    assert "--learn: tasks are measured on this machine" in invoke("run", jobs, "--learn", "--on", "slurm").stderr
+    assert "--learn: nothing runs with --dry-run" in invoke("run", jobs, "--learn", "--dry-run").stderr
+    assert invoke("run", jobs, "--state", "s", "--quiet").exit_code == 0
+    result = invoke("run", jobs, "--state", "s", "--learn")
+    assert result.exit_code == 2 and "began without it" in result.stderr
+    monkeypatch.setattr("flowsched.run.learn.find_spec", lambda name: None)
+    assert "--learn: it needs psutil: pip install 'flowsched[real]'" in invoke("run", jobs, "--learn").stderr

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+import flowsched as fs
 from flowsched.exceptions import InputError
-from flowsched.fgm import DemandEstimator, Stages, by_progress, divide_stages
+from flowsched.fgm import DemandEstimator, FineGrained, Stages, by_progress, divide_stages
 
 DECAY = math.exp(-5 / 60)
 
@@ -225,3 +226,26 @@ def test_bad_divisions_are_refused(options: dict[str, Any]) -> None:
 def test_bad_stages_are_refused(arguments: tuple[Any, ...]) -> None:
     with pytest.raises(InputError):
         Stages(*arguments)
+
+
+def test_the_margin_goes_up_to_the_bound_and_a_mean_beyond_it_stays() -> None:
+    known = estimator(points=2, safety={"mem": 4.0})
+    for mem in (800.0, 1000.0, 800.0, 1000.0):
+        known.observe("k", [1.0, mem], 10.0)
+    known.update()
+    free, bound, below = (known.profile("k", 1, limit) for limit in (np.inf, [1.0, 1000.0], [1.0, 500.0]))
+    assert free is not None and bound is not None and below is not None
+    assert free.demand[0, 1] > 1000 == bound.demand[0, 1]
+    assert 800 < below.demand[0, 1] < 1000, "the mean itself"
+
+
+def test_a_task_that_fits_by_its_request_goes_on_to_fit() -> None:
+    """The margin for safety must not take its need beyond the largest machine, where it would wait for ever."""
+    known = estimator(points=2, safety={"mem": 4.0})
+    for mem in (900.0, 980.0, 900.0, 980.0):
+        known.observe("k", [1.0, mem], 10.0)
+    known.update()
+    fine = FineGrained(fs.Scheduler(resources=("cpu", "mem")), estimator=known)
+    fine.apply(fs.MachineAdded("m", {"cpu": 2, "mem": 1000}))
+    fine.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1, "mem": 1000}, kind="k")]))
+    assert fine.schedule(0.0).placements == {"t": "m"}

@@ -28,10 +28,12 @@ def test_foreign_load_is_left_alone() -> None:
     assert len(fine.schedule(10.0).placements) == 3
 
 
-def sampled(used: float, adjustment: Adjustment | None = None, tasks: int = 2) -> FineGrained:
+def sampled(
+    used: float, adjustment: Adjustment | None = None, tasks: int = 2, policy: fs.Policy | None = None
+) -> FineGrained:
     """Two tasks that should use 1 core each, on a machine that is seen to use more."""
     estimator = known({"k": Stages([10], [[1.0, 1.0]])})
-    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=estimator, adjustment=adjustment)
+    fine = FineGrained(fs.Scheduler(policy, NAMES), estimator=estimator, adjustment=adjustment)
     submit(fine, tasks, cpu=1.0)
     fine.commit(fine.schedule(0.0))
     for task in [f"t{i}" for i in range(tasks)]:
@@ -64,6 +66,23 @@ def test_what_has_degraded_is_reclaimed() -> None:
     again = fine.commit(decided)
     assert not again.accepted
     assert again.conflicts[victim].detail == {"task": {"moved on": 1}}
+
+
+@pytest.mark.parametrize("graceful", [False, True])
+def test_an_evicted_run_holds_its_room_until_it_has_stopped_where_the_policy_is_graceful(graceful: bool) -> None:
+    fine = sampled(4.0, policy=fs.Policy(preemption=fs.PreemptionCost(graceful=graceful)))
+    fine.apply(MachineSampled("m", {"cpu": 4.0, "mem": 2.0}, time=16.0))
+    decided = fine.schedule(16.0)
+    (victim,) = decided.preemptions
+    run = fine.cluster.task(victim).run
+    assert fine.commit(decided).ended[0].run == run
+    assert list(fine.cluster.stopping) == [run] * graceful
+    for second in range(6):  # the machine calms down, so tasks may start there again
+        fine.apply(MachineSampled("m", {"cpu": 1.0, "mem": 1.0}, time=17.0 + second))
+    assert (victim in fine.schedule(23.0).placements) != graceful
+    if graceful:
+        fine.apply(fs.TaskStopped(victim, run, time=24.0))
+        assert not fine.cluster.stopping and victim in fine.schedule(24.0).placements
 
 
 # -- what is not told --------------------------------------------------------------------------------------------------

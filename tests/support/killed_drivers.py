@@ -24,7 +24,7 @@ from flowsched.run import Driver
 {imports}
 
 async def main(folder, count):
-    sched = fs.Scheduler(resources=("cpu",), journal=f"{{folder}}/journal")
+    sched = {scheduler}
     driver = Driver(sched, {executor})
     line = f"echo $0 >> {{folder}}/begun; sleep 0.15; echo $0 >> {{folder}}/done"
     commands = {{f"t{{i}}": ["sh", "-c", line, f"t{{i}}"] for i in range(count)}}
@@ -33,7 +33,7 @@ async def main(folder, count):
     submitted = pathlib.Path(f"{{folder}}/submitted")
     async with driver:
         if not known and not submitted.exists():
-            job = fs.JobSubmitted("job", [fs.Task(id, {{"cpu": 1}}) for id in commands])
+            job = fs.JobSubmitted("job", [fs.Task(id, {{"cpu": 1}}, kind="k") for id in commands])
             driver.submit(job, commands)
         submitted.touch()
         await driver.drained()
@@ -43,20 +43,25 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 """
 
 
-def kill_again_and_again(folder: Path, imports: str, executor: str, count: int, step: float) -> None:
+_PLAIN = 'fs.Scheduler(resources=("cpu",), journal=f"{folder}/journal")'
+
+
+def kill_again_and_again(
+    folder: Path, imports: str, executor: str, count: int, step: float, scheduler: str = _PLAIN
+) -> None:
     """Run drivers over `folder` until one comes to the end of `count` tasks; every task was begun once and done once.
 
     Parameters
     ----------
     folder : Path
-    imports, executor : str
-        Code; the latter an expression, with `folder` as a name.
+    imports, executor, scheduler : str
+        Code; the latter two expressions, with `folder` as a name.
     count : int
     step : float
         The first drivers live for a tenth of a second and up to six steps.
     """
     environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
-    code = _DRIVER.format(imports=imports, executor=executor)
+    code = _DRIVER.format(imports=imports, executor=executor, scheduler=scheduler)
     command = [sys.executable, "-c", code, str(folder), str(count)]
     kills = 0
     for i in range(60):

@@ -109,7 +109,7 @@ class Model:
         for delta in deltas:
             if isinstance(delta, fs.Preempt):
                 machine = self.running.pop(delta.task)
-                if graceful and delta.by is not None:  # evictions of FGM are for no other task, and end runs at once
+                if graceful:
                     self.stopping[delta.task] = machine
             else:
                 self.running[delta.task] = delta.machine

@@ -49,7 +49,7 @@ StateSaveLocation={folder}/state
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 GresTypes=gpu
-NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{last}] CPUs={cpus} RealMemory=4000 State=UNKNOWN
+NodeName=n[1-{nodes}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{last}] CPUs={cpus} RealMemory={memory} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -94,7 +94,7 @@ class Slurm:
 
 
 @contextmanager
-def slurm(nodes: int = 3, cpus: int = 8) -> Iterator[Slurm]:
+def slurm(nodes: int = 3, cpus: int = 8, memory: int = 4000) -> Iterator[Slurm]:
     """A cluster with nodes n1, n2 ..., for the commands of this process; skips the test where Slurm is not installed."""
     path = os.environ.get("PATH", "") + ":/usr/sbin"
     programs = {name: shutil.which(name, path=path) for name in ("munged", "slurmctld", "slurmd", "sbatch")}
@@ -107,7 +107,7 @@ def slurm(nodes: int = 3, cpus: int = 8) -> Iterator[Slurm]:
     config.write_text(
         _CONFIG.format(
             host=socket.gethostname().partition(".")[0], user=getpass.getuser(), folder=folder, ports=ports, last=ports[-1],
-            nodes=nodes, cpus=cpus,
+            nodes=nodes, cpus=cpus, memory=memory,
         )
     )  # fmt: skip
     (folder / "key").write_bytes(secrets.token_bytes(1024))

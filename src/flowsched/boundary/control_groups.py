@@ -16,6 +16,7 @@ import string
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from math import ceil
 from pathlib import Path
 
 _PLAIN = frozenset((string.ascii_letters + string.digits + "_-").encode())
@@ -70,6 +71,18 @@ def limit(group: Path, limits: Mapping[str, str]) -> None:
     for file, text in limits.items():
         if text and file.partition(".")[0] in provided:
             (group / file).write_text(text)
+
+
+_PERIOD = 100_000
+"""Microseconds in which a group has its share of the CPUs; the kernel's default."""
+
+_LEAST = 1_000
+"""The smallest share that the kernel takes, in microseconds."""
+
+
+def cpu_max(cores: float) -> str:
+    """Return the text of ``cpu.max`` for an amount of cores; 0 for no limit."""
+    return f"{max(ceil(cores * _PERIOD), _LEAST) if cores else 'max'} {_PERIOD}"
 
 
 def enter(group: Path, pid: int) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import click
 
 
-_COMMANDS = {name: name for name in ("bench", "doctor", "hrm", "replay", "run", "serve", "simulate", "solve", "trace")} | {
+_COMMANDS = {name: name for name in ("bench", "doctor", "hrm", "measure", "replay", "run", "serve", "simulate", "solve", "trace")} | {
     "journal": "replay", "kube-scheduler": "kube_scheduler",
 } | dict.fromkeys(
     "ps nodes submit cancel hold release priority drain resume why eta log acct".split(), "operate"
@@ -76,6 +76,7 @@ def application() -> click.Group:
           flowsched replay FILE                       a journal: check that its rounds are the same again
           flowsched journal export FILE               its state as JSON, for any later version
           flowsched solve --compare network.min       solvers compared on it
+          flowsched measure                           limits of this machine, for run --learn
           flowsched doctor                            conditions on this machine, with remedies
 
         \b

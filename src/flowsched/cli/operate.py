@@ -24,6 +24,7 @@ from flowsched.cli.serve import token_of
 from flowsched.cli.targets import HRMTarget, ServiceTarget, StateTarget, Target
 from flowsched.exceptions import InputError
 from flowsched.run.control import NoDriverError
+from flowsched.run.learn import said
 
 _ABSENT = 1
 
@@ -131,16 +132,21 @@ def ps(target: Target, out: Callable[..., None], tasks: tuple[str, ...], all_: b
     """Show the tasks that run and wait, as squeue does.
 
     TASK is a name of a task or job, or a pattern such as 'fit.*'.  States are R (running), CG (stopping), PD (waiting),
-    CD (done), F (failed), CA (cancelled) and SK (not needed).
+    CD (done), F (failed), CA (cancelled) and SK (not needed).  Under `flowsched run --learn`, LEARNED is what tasks are
+    matched by: CPU, memory and seconds, stage|by|stage, and the number of runs behind it.
     """
     answer = target.ask("ps", {"tasks": list(tasks), "all": all_})
 
     def table() -> Table:
-        made = _table("TASK USER ST >TIME >PRIO NODE(REASON)")
+        learns = any("learnt" in row for row in answer["tasks"])
+        made = _table("TASK USER ST >TIME >PRIO NODE(REASON)" + " LEARNED" * learns)
         for row in answer["tasks"]:
             where = row.get("machine") or (f"({row['why']})" if row.get("why") else "")
+            needs = [said(row.get("learnt"))] * learns
             made.add_row(
-                *_cells(row["task"], row["user"], row["state"], _span(row.get("seconds")), row["priority"], where)
+                *_cells(
+                    row["task"], row["user"], row["state"], _span(row.get("seconds")), row["priority"], where, *needs
+                )
             )
         return made
 

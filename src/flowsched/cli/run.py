@@ -26,14 +26,17 @@ from flowsched.boundary.validate import quoted
 from flowsched.cli import dry, endings
 from flowsched.cli.endings import BadInput
 from flowsched.exceptions import InputError
+from flowsched.fgm.limits import DEFAULT, Limits, place
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
 from flowsched.run import Driver, Executor, ExecutorError, LocalExecutor, capacity_here
 from flowsched.run.command import Command
 from flowsched.run.control import Control
 from flowsched.run.dask import DaskExecutor
+from flowsched.run.executor import Decider
 from flowsched.run.jobs import RESOURCES, read_jobs
 from flowsched.run.kubernetes import KubernetesExecutor
+from flowsched.run.learn import SAMPLE, cannot_measure, learns, limits_in, said, scheduler_of
 from flowsched.run.plan import CANCELLED, DONE, FAILED, SKIPPED, End
 from flowsched.run.ray import RayExecutor
 from flowsched.run.records import Records
@@ -97,6 +100,11 @@ _FAILED = 1
     help="Limit the tasks of this machine to their demand, in subgroups of this control group.",
 )
 @click.option(
+    "--learn",
+    is_flag=True,
+    help="Measure the tasks of this machine, and match later ones by the use of such tasks, stage by stage.",
+)
+@click.option(
     "--patience",
     type=click.FloatRange(0, max_open=False),
     metavar="SECONDS",
@@ -125,6 +133,7 @@ def run(
     output: Path | None,
     state: Path | None,
     cgroup: Path | None,
+    learn: bool,
     patience: float,
     elastic: bool,
     retry_failed: bool,
@@ -147,7 +156,10 @@ def run(
       demand = {cpu = 2, mem = 500, gpu = 1}
 
     Further keys: priority (lower is better), user, gang, constraints, retries, time_limit, environment, directory;
-    after (names of jobs and tasks), array, at_most, not_before, deadline.
+    after (names of jobs and tasks), array, at_most, not_before, deadline; kind (see --learn).
+
+    With --learn, tasks of one kind are taken to need what the earlier ones used; the demand is a first estimate.  By
+    default those of one command are of a kind.  `flowsched measure` finds the limits of the machine.
 
     With --state DIR, `flowsched ps`, `submit`, `cancel` and others talk to the running driver.
 
@@ -158,6 +170,7 @@ def run(
       flowsched run jobs.toml --state today --retry-failed
       flowsched run --state today --stay     no file: `flowsched submit` brings the jobs
       flowsched run jobs.toml --state today --standby    takes over from another driver
+      flowsched run jobs.toml --learn
       flowsched run jobs.toml --dry-run
       flowsched run jobs.toml --on dask://10.0.0.1:8786
       flowsched run jobs.toml --on ray       the Ray cluster of this machine
@@ -183,6 +196,12 @@ def run(
         raise BadInput("--retry-failed: of an earlier call, so --state DIR is needed")
     if dry_run and (file is None or state is not None):
         raise BadInput("--dry-run: of a file alone, so without --state")
+    if learn and dry_run:
+        raise BadInput("--learn: nothing runs with --dry-run, so there is nothing to learn")
+    if learn and on != "local":
+        raise BadInput(f"--learn: tasks are measured on this machine only, so without --on {on}")
+    if learn and (why := cannot_measure()):
+        raise BadInput(f"--learn: {why}")
     if output is None:
         output = Path("jobs.out" if file is None else f"{file.stem}.out")
     words = endings.Words(quiet)
@@ -210,16 +229,18 @@ def run(
         if retry_failed:
             command.session.retry_failed(uuid4().hex, now)
             command = _Run(records, output, command.kubernetes, words)
-        executor = _executor_of(on, command.session.capacity, state, cgroup)
+        limits = _limits(state, journal is not None and journal.store.new, words) if learn else None
+        if limits is None and state is not None and learns(state):
+            raise BadInput(f"{state}: it began with --learn, and goes on with it")
+        executor = _executor_of(on, command.session.capacity, state, cgroup, SAMPLE if learn else None)
         private.made(output)
-        command.main(
-            executor,
-            Scheduler(Policy.named(policy), resources=RESOURCES, journal=journal),
-            state,
-            patience,
-            elastic,
-            stay,
+        chosen = Policy.named(policy)
+        scheduler = (
+            Scheduler(chosen, resources=RESOURCES, journal=journal)
+            if limits is None
+            else scheduler_of(chosen, limits, journal)
         )
+        command.main(executor, scheduler, state, patience, elastic, stay)
     finally:
         records.close()
         if journal is not None:
@@ -249,12 +270,28 @@ def _journal(state: Path, standby: bool, words: endings.Words) -> Journal:
     return journal
 
 
-def _executor_of(on: str, capacity: Mapping[str, float] | None, state: Path | None, cgroup: Path | None) -> Executor:
+def _limits(state: Path | None, begins: bool, words: endings.Words) -> Limits:
+    """Return this machine's limits of compression, as they were measured, and warn if they do not hold."""
+    limits = Limits.read(place()) if place().exists() else Limits()
+    if (why := limits.stale()) and (state is None or not learns(state)):
+        words.print(f"The limit of compression is {DEFAULT:.0%}: {why}.  `flowsched measure` measures this machine.")
+        limits = Limits()
+    return limits if state is None else limits_in(state, limits, begins)
+
+
+def _executor_of(
+    on: str,
+    capacity: Mapping[str, float] | None,
+    state: Path | None,
+    cgroup: Path | None,
+    sample: float | None = None,
+) -> Executor:
     folder = None if state is None else state / "runs"
     if on == "local":
         return LocalExecutor(
-            capacity_here() if capacity is None else capacity, machine="local", folder=folder, cgroup=cgroup
-        )
+            capacity_here() if capacity is None else capacity, machine="local", folder=folder, cgroup=cgroup,
+            sample=sample,
+        )  # fmt: skip
     if cgroup is not None:
         raise BadInput(f"--cgroup: of this machine, so without --on {on}")
     for kind, (forms, package, make) in _CLUSTERS.items():
@@ -301,7 +338,7 @@ class _Run:
         return dataclasses.replace(command, directory="") if self.kubernetes else command  # the folder is the image's
 
     def main(
-        self, executor: Executor, scheduler: Scheduler, state: Path | None, patience: float, elastic: bool, stay: bool
+        self, executor: Executor, scheduler: Decider, state: Path | None, patience: float, elastic: bool, stay: bool
     ) -> None:
         """Run the jobs to their ends, or until Ctrl-C."""
         try:
@@ -310,7 +347,7 @@ class _Run:
             self.broken = error
 
     async def _main(
-        self, executor: Executor, scheduler: Scheduler, state: Path | None, patience: float, elastic: bool, stay: bool
+        self, executor: Executor, scheduler: Decider, state: Path | None, patience: float, elastic: bool, stay: bool
     ) -> None:
         session, control = self.session, None if state is None else Control(self.session, state)
         driver = Driver(
@@ -403,13 +440,16 @@ class _Run:
         skips = any(counts[SKIPPED] for _, counts in jobs)
         for column in ("job", "tasks", "done", "failed", *(["skipped"] * skips), "running", "waiting", "why"):
             table.add_column(column, justify="left" if column in ("job", "why") else "right")
+        knows = session.learns
+        if knows:
+            table.add_column("learned")
 
-        def add(name: str, counts: Counter[str] | dict[str, int], running: int, reasons: str) -> None:
+        def add(name: str, counts: Counter[str] | dict[str, int], running: int, reasons: str, needs: str = "") -> None:
             ends = [counts[DONE], counts[FAILED] + counts[CANCELLED], *([counts[SKIPPED]] * skips)]
             waiting = max(counts["released"] + counts["waiting"] - running, 0)
             numbers = (sum(ends) + (0 if skips else counts[SKIPPED]) + counts["released"] + counts["waiting"], *ends)
             cells = (f"{count:,}" for count in (*numbers, running, waiting))
-            table.add_row(Text(name), *cells, Text(reasons if waiting else ""))
+            table.add_row(Text(name), *cells, Text(reasons if waiting else ""), *[Text(needs)] * knows)
 
         for name, counts in shown:
             reasons = why.get(name, Counter())
@@ -417,7 +457,7 @@ class _Run:
                 task = next(iter(plan.waiting(name)))
                 reasons[plan.why(task, time.time())[0]] += counts["waiting"]
             text = ", ".join(f"{count} {code}" for code, count in reasons.most_common(2))
-            add(name, counts, session.running[name], text)
+            add(name, counts, session.running[name], text, said(session.learnt(name)) if knows else "")
         if len(shown) < len(jobs):
             rest, running = Counter[str](), 0
             names = {name for name, _ in shown}

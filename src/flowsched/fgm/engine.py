@@ -182,7 +182,7 @@ class StageEngine:
         ours, theirs = self._evictions.parted(round.deltas)
         rest = replace(round, deltas=theirs) if ours else round
         with self._around(round.deltas, round.now):
-            accepted, conflicts = self._evictions.carry_out(ours, round)
+            accepted, conflicts = self._evictions.carry_out(ours, round, self._graceful)
             done = self.inner.carry_out(rest, only)
         if not ours:
             return done
@@ -200,7 +200,13 @@ class StageEngine:
         """Carry out the deltas that a commit of this round accepted; return False if that is not possible."""
         ours, theirs = self._evictions.parted(deltas)
         with self._around(deltas, round.now):
-            return self._evictions.impose(ours, round.now) and self.inner.impose(theirs, round)
+            return self._evictions.impose(ours, round.now, self._graceful) and self.inner.impose(theirs, round)
+
+    @property
+    def _graceful(self) -> bool:
+        """True if stopping runs hold their room; another scheduler than `flowsched.Scheduler` says nothing about that."""
+        preemption = self.policy.preemption if isinstance(self.scheduler, Adoptable) else None
+        return preemption is not None and preemption.graceful
 
     @contextmanager
     def _around(self, deltas: Sequence[Delta], now: float) -> Iterator[None]:
@@ -352,8 +358,13 @@ class Evictions:
         self._learner.suspects.clear()
         return found
 
-    def carry_out(self, deltas: Sequence[Delta], round: Round) -> tuple[list[Delta], dict[Hashable, Reason]]:
-        """Stop tasks, except those whose state has changed since this round; return the deltas, and reasons of the rest."""
+    def carry_out(
+        self, deltas: Sequence[Delta], round: Round, graceful: bool
+    ) -> tuple[list[Delta], dict[Hashable, Reason]]:
+        """Stop tasks, except those whose state has changed since this round; return the deltas, and reasons of the rest.
+
+        With `graceful` their runs hold their room until they have stopped, see `PreemptionCost.graceful`.
+        """
         accepted: list[Delta] = []
         conflicts: dict[Hashable, Reason] = {}
         for delta in deltas:
@@ -361,22 +372,24 @@ class Evictions:
             if task is None or task.turn != round.turns[delta.task] or task.place is None:
                 conflicts[delta.task] = Reason(ReasonCode.CONFLICT, {"task": {"moved on": 1}})
             else:
-                self._stop(task, round.now)
+                self._stop(task, round.now, graceful)
                 accepted.append(delta)
         return accepted, conflicts
 
-    def impose(self, deltas: Sequence[Delta], now: float) -> bool:
+    def impose(self, deltas: Sequence[Delta], now: float, graceful: bool) -> bool:
         """Stop tasks without the check against a round; return False if one does not run."""
         for delta in deltas:
             task = self._cluster.tasks.get(delta.task)
             if task is None or task.place is None:
                 return False
-            self._stop(task, now)
+            self._stop(task, now, graceful)
         return True
 
-    def _stop(self, task: TaskRecord, now: float) -> None:
-        turn = task.turn
+    def _stop(self, task: TaskRecord, now: float, graceful: bool) -> None:
+        turn, place = task.turn, task.place
         self._cluster.stop(task, now)
+        if graceful and place is not None:
+            self._cluster.hold(task, place)
         self._learner.ended(task, turn, None)
 
     @staticmethod

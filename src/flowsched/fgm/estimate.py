@@ -287,7 +287,7 @@ class DemandEstimator:
             changed.pop(self._known.popitem(last=False)[0], None)
         return list(changed)
 
-    def profile(self, kind: Hashable | None, together: ArrayLike = 1) -> Profile | None:
+    def profile(self, kind: Hashable | None, together: ArrayLike = 1, bound: ArrayLike = math.inf) -> Profile | None:
         """Return the needs of a task of this kind; None if too few were seen (it is then matched by its request).
 
         Parameters
@@ -296,6 +296,8 @@ class DemandEstimator:
         together : array_like, shape (resources,) or scalar
             Number of such tasks that may share a machine.  The margin for safety is each one's part in the deviation of
             their sum: deviations cancel in part.  An error of the mean does not; it shrinks with more samples.
+        bound : array_like, shape (resources,) or scalar
+            Amount beyond which there is no margin, such as the request.
         """
         check_id("profile: kind", kind)
         many = numbers("profile: together", together)
@@ -306,7 +308,13 @@ class DemandEstimator:
             return None
         variance = estimate.doubt[:, None] + 1.0 / many
         margin = self._safety * estimate.spread * np.sqrt(variance)
+        margin = np.minimum(margin, np.maximum(np.asarray(bound, np.float64) - estimate.demand, 0.0))
         return Profile(estimate.demand + margin, estimate.seconds.copy(), estimate.samples)
+
+    def seen(self, kind: Hashable) -> int:
+        """Return the number of tasks of a kind that its estimate is based on."""
+        estimate = self._known.get(self.key(kind))
+        return 0 if estimate is None else estimate.samples
 
     def key(self, kind: Hashable | None) -> Hashable | None:
         """Return the key of a kind: itself, or with a tolerance the same with its size in steps."""

@@ -18,6 +18,7 @@ from flowsched.fgm.estimate import DemandEstimator, by_progress
 from flowsched.fgm.stages import Stages, divide_stages
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 MOST = 512
 """Largest number of samples kept of a task; at the limit, every other one is dropped."""
@@ -86,7 +87,15 @@ class Learner:
         """Return the stages of a class, None where too little is known."""
         if cls.kind is None or self._highest <= Level.REQUEST:
             return None
-        profile = self.estimator.profile(cls.kind, self._together(cls))
+        return self.stages(cls.kind, cls.demand)
+
+    def stages(self, kind: Hashable, request: Ints) -> Stages | None:
+        """Return the stages of tasks of a kind with this request, in micro-units; None where too little is known.
+
+        The margin for safety does not take a need beyond the request, so what fits by its request goes on to fit.
+        """
+        bound = np.where(request > 0, request / MICRO, math.inf)
+        profile = self.estimator.profile(kind, self._together(request), bound)
         if profile is None:
             return None
         demand = np.minimum(profile.demand, LARGEST, out=profile.demand)
@@ -97,12 +106,12 @@ class Learner:
         stages = divide_stages(profile, thresholds=thresholds, min_length=self._min_length)
         return stages if stages.duration > 0 else None
 
-    def _together(self, cls: TaskClass) -> Floats:
-        """Return by resource the number of tasks of a class that a typical machine holds by their requests."""
+    def _together(self, request: Ints) -> Floats:
+        """Return by resource the number of tasks with this request that a typical machine holds."""
         inventory = self._cluster.inventory
         capacity = inventory.capacity[: inventory.rows][inventory.usable[: inventory.rows]]
-        typical = np.median(capacity, axis=0) if len(capacity) else cls.demand
-        together: Floats = np.maximum(typical // np.maximum(cls.demand, 1), 1.0)
+        typical = np.median(capacity, axis=0) if len(capacity) else request
+        together: Floats = np.maximum(typical // np.maximum(request, 1), 1.0)
         return together
 
     # -- machines -----------------------------------------------------------------------------------------------

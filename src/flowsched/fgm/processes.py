@@ -21,6 +21,7 @@ import os
 import time
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -128,6 +129,38 @@ class Tree:
             return math.nan
         before, self._networks = self._networks, {space: _traffic(pid) for space, pid in spaces.items()}
         return _total_growth(self._networks, before)
+
+
+class Group:
+    """A control group of version 2: CPU time and memory of all processes that it has, or ever had."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._spent = self._cpu()
+
+    def look(self) -> Floats:
+        """Return the use since the last look, and the memory in use; NaN for amounts that the group does not count."""
+        before, self._spent = self._spent, self._cpu()
+        return np.array([_growth(self._spent, before), self._memory(), math.nan, math.nan])
+
+    def _cpu(self) -> float:
+        return self._entry("cpu.stat", "usage_usec") / 1e6
+
+    def _memory(self) -> float:
+        """Return MiB without the files that the kernel can drop at any time."""
+        try:
+            held = int((self._path / "memory.current").read_text())
+        except (OSError, ValueError):
+            return math.nan
+        dropped = self._entry("memory.stat", "inactive_file")
+        return max(held - (0.0 if math.isnan(dropped) else dropped), 0.0) / _MIB
+
+    def _entry(self, file: str, name: str) -> float:
+        try:
+            lines = (self._path / file).read_text().splitlines()
+        except OSError:
+            return math.nan
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), math.nan)
 
 
 def children() -> Below:

@@ -9,11 +9,13 @@ read.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,7 @@ class _Task:
     """`window`: use between two looks, and the seconds between them; `last`: the time of the last look."""
 
     tree: processes.Tree
+    group: processes.Group | None
     last: float
     window: deque[tuple[Floats, float]]
 
@@ -57,6 +60,9 @@ class Sampler:
         ``{"cpu": 1, "mem": 1024}`` for cores and GiB alone.  By default all four.
     clock : callable
         Returns the time of the events and of the scheduler's rounds.
+    least : float
+        A task is looked at when this time has passed since the last look, or since `add`: the system counts in
+        hundredths of a second.
 
     Notes
     -----
@@ -80,6 +86,7 @@ class Sampler:
         window: int = 1,
         units: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        least: float = 0.0,
     ) -> None:
         window = whole("Sampler: window", window, 1, 1 << 20)
         self._units = dict.fromkeys(processes.NAMES, 1.0) if units is None else dict(units)
@@ -93,6 +100,7 @@ class Sampler:
         self._machine = machine
         self._window = window
         self._clock = clock
+        self._least = number("Sampler: least", least, 0)
         self._tasks: dict[Hashable, _Task] = {}
         self._last = self._looked = clock()
         self._whole: deque[tuple[Floats, float]] = deque(maxlen=window)
@@ -100,8 +108,25 @@ class Sampler:
         for task, pids in (tasks or {}).items():
             self.add(task, pids)
 
-    def add(self, task: Hashable, pids: int | Iterable[int]) -> None:
+    def add(
+        self,
+        task: Hashable,
+        pids: int | Iterable[int],
+        *,
+        group: str | os.PathLike[str] | None = None,
+        below: processes.Below | None = None,
+    ) -> None:
         """Sample a task from now on.
+
+        Parameters
+        ----------
+        task : hashable
+        pids : int or iterable of int
+        group : path, optional
+            Its control group of version 2.  What this counts goes before what the processes count: also processes that
+            ended unseen, or left their parents.
+        below : mapping, optional
+            The children of every process; empty for processes that have none yet, which saves a walk over all.
 
         Raises
         ------
@@ -110,8 +135,9 @@ class Sampler:
         """
         if task in self._tasks:
             raise InputError(f"Sampler: task {task!r} is sampled already")
-        tree = processes.Tree(_roots(task, pids), processes.children())
-        self._tasks[task] = _Task(tree, self._clock(), deque(maxlen=self._window))
+        tree = processes.Tree(_roots(task, pids), processes.children() if below is None else below)
+        counted = None if group is None else processes.Group(Path(group))
+        self._tasks[task] = _Task(tree, counted, self._clock(), deque(maxlen=self._window))
 
     def remove(self, task: Hashable) -> None:
         """Stop the sampling of a task."""
@@ -128,12 +154,15 @@ class Sampler:
         for task, entry in list(self._tasks.items()):
             # On a busy machine looks take long, so each one has its own time.
             looked = self._clock()
-            if looked <= entry.last:
+            if looked <= entry.last or looked - entry.last < self._least:
                 continue
             used = entry.tree.look(below)
             if used is None:
-                del self._tasks[task]
+                self._tasks.pop(task, None)
                 continue
+            if entry.group is not None:
+                counted = entry.group.look()
+                used = np.where(np.isnan(counted), used, counted)
             entry.window.append((used, looked - entry.last))
             entry.last = looked
             samples.append(UsageSampled(task, self._mean(entry.window), time=now))

@@ -49,6 +49,7 @@ from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.ahead import Ahead
 from flowsched.run.executor import (
     Active,
+    Decider,
     Ended,
     Executor,
     Failed,
@@ -65,7 +66,6 @@ from flowsched.run.executor import (
 from flowsched.run.outlook import Outlook
 from flowsched.run.runs import LOGGER, Runs
 from flowsched.run.unfit import Unfit
-from flowsched.scheduler import Scheduler
 
 QUIET = 0.05
 """Least time to a round if nothing happens before it, in seconds; while runs are under way, something nearly always does."""
@@ -88,7 +88,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Decider,
         executor: Executor,
         losses: int = 10,
         on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
@@ -99,7 +99,8 @@ class Dispatcher:
     ) -> None:
         self.outlook = Outlook(scheduler, executor, patience, elastic)
         self.unfit = Unfit(scheduler)
-        self.ahead = Ahead(scheduler.cluster, executor, ahead)
+        # Runs that are matched by their needs have room beyond what they ask for, so there is none to be given ahead.
+        self.ahead = Ahead(scheduler.cluster, executor, 0.0 if scheduler.cluster.inventory.rule is not None else ahead)
         self.scheduler, self.executor, self._on_end = scheduler, executor, on_end
         self.losses = whole("losses", losses, 0)
         self.runs = Runs(executor, self.ahead, self._hear_run, watcher)
@@ -113,6 +114,7 @@ class Dispatcher:
         self._skipped = 0  # of the scheduler's numbers, where an executor has runs that it has lost
         self._again_at = inf
         self._events: list[Event] = []
+        self._samples: list[Event] = []
         self._outcomes: list[tuple[Work, Any, BaseException | None]] = []
 
     # -- work ---------------------------------------------------------------------------------------------------
@@ -216,6 +218,12 @@ class Dispatcher:
     def hear(self, told: Told, now: float) -> None:
         """Process a report of the executor, or an event of a machine."""
         self.runs.now = now
+        if isinstance(told, UsageSampled) and told.run is not None:
+            active = self.runs.by_number.get(told.run)
+            if active is None or not active.counted:
+                self.stats["stale"] += 1
+                return
+            told = replace(told, run=active.counted)
         if isinstance(told, Event):
             self._hear_machine(told)
         else:
@@ -343,11 +351,7 @@ class Dispatcher:
             case MachineAdded() | MachineUpdated():
                 self._describe(event)
             case UsageSampled() | MachineSampled():
-                try:
-                    self._happened(event)
-                except FlowschedError as error:  # another one will follow
-                    self.stats["refused"] += 1
-                    LOGGER.warning("%s: %s", type(event).__name__, error)
+                self._samples.append(event if event.time is not None else replace(event, time=self.runs.now))
             case _:
                 self._happened(event)
         self.runs.advance_held()
@@ -415,6 +419,15 @@ class Dispatcher:
 
     def flush(self) -> None:
         """Apply pending events to the scheduler first, then report to executor and callers, so neither learns them early."""
+        samples, self._samples = self._samples, []
+        while samples:  # together, since a journal writes each call
+            try:
+                self.scheduler.apply(*samples)
+                break
+            except FlowschedError as refusal:  # another sample will follow
+                self.stats["refused"] += 1
+                LOGGER.warning("%s: %s", type(samples[refusal.index or 0]).__name__, refusal)
+                samples = samples[(refusal.index or 0) + 1 :]
         if self._events:
             events, self._events = self._events, []
             self.scheduler.apply(*events)

@@ -21,8 +21,17 @@ from flowsched.exceptions import FlowschedError, InputError
 from flowsched.hrm.clocks import Steady
 from flowsched.rounds.values import Round
 from flowsched.run.dispatch import Dispatcher
-from flowsched.run.executor import Broken, Executor, ExecutorError, Run, TaskCancelledError, Told, Watcher, Work
-from flowsched.scheduler import Scheduler
+from flowsched.run.executor import (
+    Broken,
+    Decider,
+    Executor,
+    ExecutorError,
+    Run,
+    TaskCancelledError,
+    Told,
+    Watcher,
+    Work,
+)
 
 CLOSING = 30.0
 """Seconds in which the runs have to end when the driver closes."""
@@ -39,8 +48,9 @@ class Driver:
 
     Parameters
     ----------
-    scheduler : Scheduler
-        The driver's own from now on.  With a journal, a driver that is killed is followed by another one over the same
+    scheduler : Scheduler or FineGrained
+        The driver's own from now on.  `FineGrained` learns what tasks need where the executor samples that, as
+        `LocalExecutor` does with ``sample=``.  With a journal, a driver that is killed is followed by another one over the same
         journal: see `attach`.
     executor : Executor
     interval : float
@@ -70,7 +80,7 @@ class Driver:
 
     Attributes
     ----------
-    scheduler : Scheduler
+    scheduler : Scheduler or FineGrained
     last : Round or None
         The last round; `waiting` has the reasons of the tasks that wait.
     on_round : callable or None
@@ -92,7 +102,7 @@ class Driver:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: Decider,
         executor: Executor,
         *,
         interval: float = 0.01,

@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded, MachineUpdated
 from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError
+from flowsched.fgm import FineGrained
 from flowsched.rounds.values import Round
+from flowsched.scheduler import Scheduler
+
+Decider = Scheduler | FineGrained
+"""The schedulers of a driver."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 from flowsched.cluster.events import TaskCompleted
-from flowsched.scheduler import Scheduler
+from flowsched.run.executor import Decider
 
 SECONDS, ROUNDS = 5.0, 10_000
 """Limits of a trial."""
 
 
 def foreseen(
-    copy: Scheduler,
+    copy: Decider,
     task: Hashable,
     ends: Mapping[str, float | None],
     lengths: Mapping[str, float | None],

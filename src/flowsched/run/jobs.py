@@ -6,6 +6,8 @@ when the file is read; an error names line, column and key of every fault.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import re
@@ -42,7 +44,7 @@ class JobOfFile:
     """A job of a file.
 
     `after` has names of jobs and tasks by form, see `flowsched.run.after`.  `at_most` of its tasks run at once.
-    `not_before` and `deadline` are dates, or seconds from the submission.
+    `not_before` and `deadline` are dates, or seconds from the submission.  `given_kind` is `kind`, if the file names one.
     """
 
     submitted: JobSubmitted
@@ -53,6 +55,16 @@ class JobOfFile:
     at_most: int | None = None
     not_before: datetime | float | None = None
     deadline: datetime | float | None = None
+    given_kind: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """Name of the tasks that do the same work, of this and other jobs; by default, those of the same command."""
+        if self.given_kind is not None:
+            return self.given_kind
+        command = next(iter(self.commands.values()))
+        work = json.dumps([command.words, os.path.abspath(command.directory)])
+        return hashlib.sha256(work.encode()).hexdigest()[:16]  # commands may have secrets
 
     @property
     def name(self) -> str:
@@ -96,6 +108,7 @@ def read_jobs(
         "after": (after, {}),
         "not_before": (_when, None),
         "deadline": (_when, None),
+        "kind": (text, None),
     }
     names, places = Names(known), dict[str, tuple[str, int]]()
 
@@ -118,7 +131,7 @@ def read_jobs(
         places[told["name"]] = where
         return JobOfFile(
             submitted, commands, told["retries"], told["time_limit"], told["after"], told["at_most"], told["not_before"],
-            told["deadline"],
+            told["deadline"], told["kind"],
         )  # fmt: skip
 
     jobs = _jobs(file, top["job"], keys, job, known)

@@ -21,13 +21,16 @@ import os
 import re
 import signal
 import socket
+import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowsched.boundary import control_groups, private
+from flowsched.boundary.validate import number
 from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import InputError, TimeLimitError
 from flowsched.hrm.agent.commands import checked
@@ -38,13 +41,13 @@ from flowsched.run.executor import Failed, Run, Told
 from flowsched.run.runs import LOGGER
 from flowsched.run.spawner import Spawner
 
+if TYPE_CHECKING:
+    from flowsched.run.usage import Usage
+
 _CONTROLLERS = {"memory": "mem", "cpu": "cpu"}
 
-_PERIOD = 100_000
-"""Microseconds in which a run has its share of the CPUs; the kernel's default."""
-
-_LEAST = 1_000
-"""The smallest share that the kernel takes, in microseconds."""
+_RARE = 9
+"""Times as long as a look at the use of all runs takes, nothing is looked at."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -55,6 +58,7 @@ class _Process(Held):
     group: Path | None = None
     own: bool = False
     fd: int = -1
+    began: float = 0.0
 
 
 class LocalExecutor(Adapter[_Process]):
@@ -77,6 +81,10 @@ class LocalExecutor(Adapter[_Process]):
         An existing control group of version 2 in which this process may make subgroups: each run has one, with its
         demand of ``mem`` and ``cpu`` as limits.  `open` raises InputError where none can be made.  A controller that the
         group does not have limits nothing, which is logged as a warning.
+    sample : float, optional
+        Seconds between two samples of the CPU and the memory that runs use, for a scheduler that learns
+        (`flowsched.fgm.FineGrained`).  Needs ``pip install 'flowsched[real]'``.  CPU is then limited only while it is
+        scarce, see `flowsched.run.usage`.
     """
 
     def __init__(
@@ -87,8 +95,12 @@ class LocalExecutor(Adapter[_Process]):
         folder: str | os.PathLike[str] | None = None,
         grace: float = 5.0,
         cgroup: str | os.PathLike[str] | None = None,
+        sample: float | None = None,
     ) -> None:
         super().__init__()
+        self._sample = None if sample is None else number("sample", sample, 0.01)
+        self._usage: Usage | None = None
+        self._rest = 0.0
         self.machine = socket.gethostname() if machine is None else machine
         self.capacity = capacity_here() if capacity is None else dict(capacity)
         self.grace = grace
@@ -108,13 +120,23 @@ class LocalExecutor(Adapter[_Process]):
         if self._cgroup is not None:
             known = [process.group for process in self.held.values() if process.group is not None]
             try:
-                self._groups = Groups(self._cgroup, self._folder.path, known)
+                self._groups = Groups(self._cgroup, self._folder.path, known, cpu=self._sample is None)
             except InputError:
                 self._folder.close()
                 raise
         self.show({self.machine: MachineAdded(self.machine, self.capacity)})
+        if self._sample is not None:
+            from flowsched.run.usage import Usage
+
+            self._usage = Usage(self.machine, self.capacity, self._sample)
+            self.later(
+                self.follow(self._look, self._sample, OSError, pause=lambda one: asyncio.sleep(max(one, self._rest)))
+            )
         for run, record in records:
             process = self.held[run.number]
+            if self._usage is not None and record["boot"] == self._boot:
+                demand = record.get("demand", {})
+                self._usage.add(run.number, run.task, process.family.pid, demand, process.group, new=False)
             if record["boot"] != self._boot or start_time(process.family.pid) != process.family.start:
                 self.later(self._finish(process, gone=record["boot"] != self._boot))
             else:
@@ -145,8 +167,12 @@ class LocalExecutor(Adapter[_Process]):
                 self._groups.enter(run, held.family.pid)
             # A record that was not completed is of a process that was not released.
             place = None if group is None else str(group)
-            self._folder.write(run, boot=self._boot, family=asdict(held.family), group=place)
-            process = self.held[run.number] = _Process(run, family=held.family, group=group, own=True)
+            self._folder.write(run, boot=self._boot, family=asdict(held.family), group=place, demand=dict(run.demand))
+            process = self.held[run.number] = _Process(
+                run, family=held.family, group=group, own=True, began=time.monotonic()
+            )
+            if self._usage is not None:
+                self._usage.add(run.number, run.task, held.family.pid, run.demand, group, new=True)
             self._watch(process)
         except BaseException:
             held.abandon()
@@ -184,6 +210,14 @@ class LocalExecutor(Adapter[_Process]):
             self._groups.close()
         await asyncio.to_thread(self._spawner.close)
         self._folder.close()
+
+    async def _look(self) -> None:
+        """Report samples."""
+        assert self._usage is not None
+        began = time.monotonic()
+        for sample in await asyncio.to_thread(self._usage.look):
+            self.tell(sample)
+        self._rest = _RARE * (time.monotonic() - began)
 
     def _watch(self, process: _Process) -> None:
         process.fd = os.pidfd_open(process.family.pid)
@@ -231,6 +265,10 @@ class LocalExecutor(Adapter[_Process]):
         if short and isinstance(told, Failed):
             why = f"task {run.task!r} needed more memory than it asked for: its control group has no more"
             told = Failed(run.number, ExitStatusError(why, 128 + signal.SIGKILL), used=used)
+        if self._usage is not None:
+            sample = self._usage.remove(run.number, time.monotonic() - process.began, used)
+            if sample is not None:
+                self.tell(sample)
         self.finish(process, told)
 
     async def _end(self, process: _Process, act: Callable[[_Process], bool]) -> bool:
@@ -287,10 +325,12 @@ class Groups:
 
     A driver has a group there, by the name of its folder of records, and in it each run has one by its number.  A run's
     group is made before its record, and removed after its end.  So a successor finds those of the records, the `known`
-    ones, and ends the others.  Raise InputError if no groups can be made in `root`.
+    ones, and ends the others.  Raise InputError if no groups can be made in `root`.  Without `cpu` only memory is limited.
     """
 
-    def __init__(self, root: str | os.PathLike[str], folder: Path, known: Collection[Path]) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], folder: Path, known: Collection[Path], *, cpu: bool = True
+    ) -> None:
         mine = Path(root).absolute() / f"flowsched-run-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
         try:
             if not (mine.parent / "cgroup.controllers").exists():
@@ -307,7 +347,7 @@ class Groups:
             raise InputError(f"cgroup: no groups can be made in {mine.parent}: {error}") from None
         for controller in _CONTROLLERS.keys() - there:
             LOGGER.warning("%s has no controller %s: runs are not limited in it", mine, controller)
-        self._mine = mine
+        self._mine, self._cpu = mine, cpu
 
     def of(self, run: Run) -> Path:
         """Return the group of a run."""
@@ -315,11 +355,11 @@ class Groups:
 
     def enter(self, run: Run, pid: int) -> None:
         """Put the first process of a run into a group of its own, whose limits are the run's reserved resources."""
-        group, cpu = self.of(run), run.demand.get("cpu", 0)
+        group, cpu = self.of(run), run.demand.get("cpu", 0) if self._cpu else 0
         control_groups.make(group)
         limits = {
             "memory.max": str(ceil(run.demand.get("mem", 0) * 2**20) or ""),
-            "cpu.max": f"{max(ceil(cpu * _PERIOD), _LEAST)} {_PERIOD}" if cpu else "",
+            "cpu.max": control_groups.cpu_max(cpu) if cpu else "",
         }
         control_groups.limit(group, limits)
         control_groups.enter(group, pid)

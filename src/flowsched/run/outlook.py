@@ -28,7 +28,8 @@ from flowsched.cluster.events import (
 from flowsched.cluster.model import MICRO, Task
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.exceptions import FlowschedError
-from flowsched.run.executor import Executor, NeverRunsError, Work, given
+from flowsched.fgm import StageCost
+from flowsched.run.executor import Decider, Executor, NeverRunsError, Work, given
 from flowsched.run.runs import LOGGER
 from flowsched.scheduler import Scheduler
 
@@ -52,10 +53,14 @@ class Outlook:
     know them.  Its method `whole`, if any, returns a machine with all that it has, where others use a part of it.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: Executor, patience: float | None, elastic: bool) -> None:
+    def __init__(self, scheduler: Decider, executor: Executor, patience: float | None, elastic: bool) -> None:
         self._scheduler, self._executor, self._patience, self._elastic = scheduler, executor, patience, elastic
         resources = scheduler.cluster.resources
-        policy = replace(scheduler.policy, fairness=None)  # a share provider keeps the accounts of one scheduler
+        policy = scheduler.policy
+        # A share provider keeps the accounts of one scheduler, and a cost by stages looks at the machines of one.
+        policy = replace(
+            policy, fairness=None, placement=tuple(c for c in policy.placement if not isinstance(c, StageCost))
+        )
         self._now, self._ever = (Scheduler(policy, resources) for _ in range(2))
         self._there: dict[Hashable, MachineAdded] = {}  # neither gone nor failed
         self._seen: dict[Hashable, MachineAdded] = {}

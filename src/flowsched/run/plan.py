@@ -350,6 +350,10 @@ class Plan:
         for planned in self._jobs.values():
             yield planned.job
 
+    def job(self, name: str) -> JobOfFile:
+        """Return a job by its name."""
+        return self._jobs[name].job
+
     def job_of(self, task: str) -> JobOfFile:
         """Return the job of a task."""
         return self._of[task].job

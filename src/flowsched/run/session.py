@@ -26,11 +26,13 @@ from flowsched.boundary.validate import nearest, quoted, seconds, text, texts, w
 from flowsched.cluster.events import TaskRemoved
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import FlowschedError, InputError
+from flowsched.fgm import FineGrained
 from flowsched.run.command import Command, ExitStatusError
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Run, TaskCancelledError
 from flowsched.run.foresight import foreseen
 from flowsched.run.jobs import JobFile, JobOfFile, read_jobs
+from flowsched.run.learn import learnt
 from flowsched.run.plan import CANCELLED, DONE, FAILED, End, Part, Plan
 from flowsched.run.records import BY, Records, Request
 
@@ -389,6 +391,8 @@ class Session:
                 if task.id in wanted
             ]
         payloads = {task: self._payload(job.commands[task]) for task in part.tasks}
+        if self.learns:
+            tasks = [replace(task, kind=job.kind) for task in tasks]
         submitted = replace(own, id=id, tasks=tasks, priority=part.priority)
         self.driver.submit(submitted, payloads, retries=job.retries, time_limit=job.time_limit)
 
@@ -455,6 +459,17 @@ class Session:
             self._stale.discard(task)
             self._withdraw([task])
 
+    # -- knowledge ----------------------------------------------------------------------------------------------
+
+    @property
+    def learns(self) -> bool:
+        """True if the scheduler learns what tasks need."""
+        return self.driver is not None and isinstance(self.driver.scheduler, FineGrained)
+
+    def learnt(self, job: str) -> dict[str, Any] | None:
+        """Return what was learnt of the tasks of a job, see `flowsched.run.learn.learnt`."""
+        return None if self.driver is None else learnt(self.driver.scheduler, self.plan.job(job))
+
     # -- questions ----------------------------------------------------------------------------------------------
 
     async def ask(self, kind: str, body: dict[str, Any], now: float) -> _Answer:
@@ -496,6 +511,8 @@ class Session:
         names, all = body.get("tasks"), bool(body.get("all"))
         tasks = self.plan.names.job_of if not names else self.plan.names.tasks(texts("tasks", names))
         rows = [self._row(task, now) for task in tasks if all or names or task not in self.plan.ends]
+        known = {job: self.learnt(job) for job in {row["job"] for row in rows}} if self.learns else {}
+        rows = [row | {"learnt": known[row["job"]]} for row in rows] if known else rows
         order = {"R": 0, "CG": 0, "PD": 1}
         rows.sort(key=lambda row: order.get(row["state"], 2))
         return {"now": now, "tasks": rows}

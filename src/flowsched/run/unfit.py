@@ -14,9 +14,8 @@ from collections.abc import Hashable
 
 from flowsched.cluster.events import MachineDrained, MachineUpdated
 from flowsched.rounds.values import ReasonCode
-from flowsched.run.executor import Work
+from flowsched.run.executor import Decider, Work
 from flowsched.run.runs import LOGGER
-from flowsched.scheduler import Scheduler
 
 IN_A_ROW = 3
 """Runs in a row that a machine could not begin, after which it is drained."""
@@ -28,7 +27,7 @@ MOST = 10
 class Unfit:
     """Counts runs that did not begin.  `drained` has the machines that are drained for that, each with the last reason."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Decider) -> None:
         self._scheduler = scheduler
         self._against: dict[Hashable, list[Hashable]] = {}  # tasks that a machine could not begin, one after another
         self.drained: dict[Hashable, str] = {}
