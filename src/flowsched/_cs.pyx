@@ -115,7 +115,9 @@ clusters.  Python objects are touched only to grow arrays, to check for signals 
 """
 
 cimport cython
+from cpython cimport array
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport qsort
 
 from flowsched._faults cimport FS_FUEL, _copy, _empty, _zeros, fs_allocate
 from flowsched.kernels.auto cimport (
@@ -130,6 +132,7 @@ from flowsched.kernels.status cimport AGAIN, BEHIND, DECLINED, INFEASIBLE, INTER
 from flowsched.kernels.wide cimport fs_muladd
 
 import time
+from array import array as new_array
 
 import numpy as np
 
@@ -153,6 +156,19 @@ TAIL, HEAD, CAPACITY, COST, LOWER, REDUCED = F_TAIL, F_HEAD, F_CAPACITY, F_COST,
 COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
 cdef tuple _COUNTERS = COUNTER_NAMES        # faster to look up than the module's name
 cdef dict _NO_COUNTS = dict.fromkeys((*COUNTER_NAMES, "algorithm", "warm", "cold_solves", "warm_solves", "gap", "seconds"), 0)
+
+cdef array.array _NUMBERS = new_array("q")
+
+
+cdef array.array _numbers(Py_ssize_t count):
+    """Memory for ids, not initialised."""
+    fs_allocate()
+    return array.clone(_NUMBERS, count, False)
+
+
+cdef int ascending(const void *a, const void *b) noexcept nogil:
+    cdef int64_t x = (<const int64_t *> a)[0], y = (<const int64_t *> b)[0]
+    return (x > y) - (x < y)
 
 
 @cython.final
@@ -420,9 +436,14 @@ cdef class Network(Auto):
         """
         start = _perf_counter()
         _call = self.begin()
-        return self.optimise(algorithm, time_limit, start)
+        return self.optimise(algorithm, time_limit, start, True)
 
-    cdef object optimise(self, int algorithm, double time_limit, double start):
+    def resolve(self, double time_limit, /):
+        """Optimise as `solve` does by AUTO; return (cost, array of changed arc ids, gap), for callers that read no counters."""
+        _call = self.begin()
+        return self.optimise(AUTO, time_limit, 0, False)
+
+    cdef object optimise(self, int algorithm, double time_limit, double start, bint counted):
         cdef int status, i
         cdef bint late = False, warm = self.solved
         if self.supply_sum:
@@ -445,10 +466,10 @@ cdef class Network(Auto):
                 if self.is_invalid(status):
                     status = RANGE
             if self.late_outcome is not None and self.late_outcome[1] is not None:
-                return self.report(warm, start)
+                return self.report(warm, start, counted)
             if status != OK:
                 self.raise_failure(status)
-            answer = self.conclude(late, warm, start)
+            answer = self.conclude(late, warm, start, counted)
             self.stopped = self.stopped - time.monotonic() if late else 0
             return answer
         except BaseException:       # the only way out of every failure
@@ -619,12 +640,13 @@ cdef class Network(Auto):
 
     # == results ==============================================================================================
 
-    cdef object conclude(self, bint late, bint warm, double start):
-        """Make the present flow the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats)."""
+    cdef object conclude(self, bint late, bint warm, double start, bint counted):
+        """Make the present flow the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats or the gap)."""
         cdef int32_t i, a, changed = 0, violations = 0
         cdef int64_t gap_hi = 0
         cdef uint64_t gap_lo = 0
-        cdef int64_t[::1] ids
+        cdef array.array out
+        cdef int64_t *ids
         cdef bint arcs_anew, nodes_anew
         cdef int32_t[::1] half, jarc, jnode
         cdef int64_t[::1] jflow, jpot
@@ -634,16 +656,18 @@ cdef class Network(Auto):
             if a < 0 or self.position[2 * a] < 0:
                 continue
             changed += self.flow_of(a) != (self.journal_flow[i] if self.solved else 0)
-        out = _empty(changed, np.int64)
-        ids = out
+        out = _numbers(changed)
+        ids = <int64_t*> out.data.as_longlongs
         changed = 0
         for i in range(self.journal_arcs if self.solved else self.m):
             a = self.journal_arc[i] if self.solved else i
             if a >= 0 and self.position[2 * a] >= 0 and self.flow_of(a) != (self.journal_flow[i] if self.solved else 0):
                 ids[changed] = a
                 changed += 1
-        if self.solved:
-            out.sort()
+        if self.solved and changed < 256:
+            qsort(ids, changed, sizeof(int64_t), &ascending)
+        elif self.solved:
+            np.asarray(out).sort()
         if late:
             violations = self.find_violations(self.none32)  # `complete` pays little regard to cost
         if violations:
@@ -659,7 +683,8 @@ cdef class Network(Auto):
         nodes_anew = self.journal_node.shape[0] > 1024 and self.journal_node.shape[0] > self.n // 8 or violations > self.journal_node.shape[0]
         if nodes_anew:
             jnode, jpot = _zeros(max(16, violations), np.int32), _zeros(max(16, violations), np.int64)
-        answer = number(self.cost_high, self.cost_low), out, self.summary(self.statistics, number(gap_hi, gap_lo), warm, start)
+        gap = number(gap_hi, gap_lo)
+        answer = number(self.cost_high, self.cost_low), np.frombuffer(out, np.int64) if counted else out, self.summary(self.statistics, gap, warm, start) if counted else gap
         # 2. Steps that cannot.
         for i in range(self.journal_arcs if self.based and not self.at_basis else 0):
             a = self.journal_arc[i]
@@ -701,7 +726,7 @@ cdef class Network(Auto):
                     k += 1
         return k
 
-    cdef object report(self, bint warm, double start):
+    cdef object report(self, bint warm, double start, bint counted):
         """Make the flow at which a kernel for whole networks was stopped the last solution; as `conclude`.
 
         It is written to the journals alone: the present flow and potentials are those of repair, for which (I) holds.  The simplex goes on from its basis, cost
@@ -714,7 +739,9 @@ cdef class Network(Auto):
         cdef const int64_t[::1] flow = answer, pot = potential
         cdef int64_t high = self.cost_high, old
         cdef uint64_t low = self.cost_low
-        cdef int64_t[::1] ids, jflow, jpot
+        cdef int64_t[::1] jflow, jpot
+        cdef array.array out
+        cdef int64_t *ids
         cdef int32_t[::1] jarc, jnode
         cdef int32_t a, v, changed = 0, arcs = 0, nodes = 0
         # 1. Steps that may fail.
@@ -727,14 +754,15 @@ cdef class Network(Auto):
                 changed += flow[a] != self.last_flow(a)
         for v in range(self.n):
             nodes += self.node[v].region[3] >= 0 and pot[v] != self.potential[v]
-        out = _empty(changed, np.int64)
+        out = _numbers(changed)
         jarc, jflow, jnode, jpot = _empty(arcs + 16, np.int32), _empty(arcs + 16, np.int64), _empty(nodes + 16, np.int32), _empty(nodes + 16, np.int64)
-        ids, changed = out, 0
+        ids, changed = <int64_t*> out.data.as_longlongs, 0
         for a in range(self.m):
             if self.position[2 * a] >= 0 and flow[a] != self.last_flow(a):
                 ids[changed] = a
                 changed += 1
-        answer = number(high, low), out, self.summary(statistics, statistics["gap"], warm, start)
+        gap = statistics["gap"]
+        answer = number(high, low), np.frombuffer(out, np.int64) if counted else out, self.summary(statistics, gap, warm, start) if counted else gap
         # 2. Steps that cannot.
         self.clear_journal()
         arcs = nodes = 0

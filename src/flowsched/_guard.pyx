@@ -48,16 +48,24 @@ cdef extern from *:
         Py_INCREF(getsignal);
         return getsignal;
     }
-    static PyObject *fs_handler(PyObject *getsignal, int number) {    /* where possible without a call of Python's, of which half a section consisted */
-        PyObject *found, *argument = PyLong_FromLong(number);
-        if (!argument) return NULL;
-        found = fs_getsignal ? fs_getsignal(fs_signals, argument) : PyObject_CallFunctionObjArgs(getsignal, argument, NULL);
-        Py_DECREF(argument);
-        return found;
+    static PyObject *fs_handler(PyObject *getsignal, PyObject *number) {    /* where possible without a call of Python's, of which half a section consisted */
+        return fs_getsignal ? fs_getsignal(fs_signals, number) : PyObject_CallFunctionObjArgs(getsignal, number, NULL);
+    }
+    /* Position from `i` on of the first of the signals whose handler is none of these and not None; their number without one, -1 after an exception. */
+    static Py_ssize_t fs_handled(PyObject *getsignal, PyObject *signals, Py_ssize_t i, PyObject *standard, PyObject *ignored, PyObject *keep) {
+        Py_ssize_t count = PyTuple_Size(signals);
+        for (; i < count; i++) {
+            PyObject *found = fs_handler(getsignal, PyTuple_GET_ITEM(signals, i));
+            if (!found) return -1;
+            Py_DECREF(found);       /* its owner is the table of handlers */
+            if (found != standard && found != ignored && found != keep && found != Py_None) break;
+        }
+        return i;
     }
     """
     object fs_learn(object getsignal)
-    object fs_handler(object getsignal, int number)     # getsignal(number)
+    object fs_handler(object getsignal, object number)     # getsignal(number)
+    Py_ssize_t fs_handled(object getsignal, object signals, Py_ssize_t i, object standard, object ignored, object keep) except -1
 
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident()
@@ -67,6 +75,7 @@ cdef object set_handler = _signal.signal
 
 # Signals that are kept, as bits; SIGKILL and SIGSTOP have no handler.
 cdef unsigned SIGNALS = sum([1 << number for number in range(1, min(32, _signal.NSIG)) if number not in (getattr(_signal, "SIGKILL", 0), getattr(_signal, "SIGSTOP", 0))])
+cdef tuple numbers = tuple([number for number in range(1, 32) if SIGNALS >> number & 1])
 cdef object DEFAULT = _signal.SIG_DFL, IGNORED = _signal.SIG_IGN
 
 cdef unsigned long main_thread = threading.main_thread().ident
@@ -108,22 +117,22 @@ cdef object keep = _keep    # faster to look up than the module's name
 cdef int shut() except -1:
     """Replace every handler in Python by `_keep`."""
     global turn, held
-    cdef object found, before
+    cdef object before
     cdef int number
+    cdef Py_ssize_t i
     cdef unsigned mine = turn - 1
     while mine != turn:     # a handler that ran meanwhile (`signal` looks for signals first) has had a section, and given all back
         turn += 1
         mine = turn
-        for number in range(1, 32):
-            if not SIGNALS >> number & 1:
-                continue
-            found = fs_handler(get_handler, number)
-            if found is DEFAULT or found is IGNORED or found is keep or not callable(found):
-                continue
-            before = set_handler(number, keep)
-            if before is not keep:
-                handlers[number] = before
-                held |= <unsigned> 1 << number
+        i = fs_handled(get_handler, numbers, 0, DEFAULT, IGNORED, keep)
+        while i < len(numbers):
+            number = numbers[i]
+            if callable(fs_handler(get_handler, number)):
+                before = set_handler(number, keep)
+                if before is not keep:
+                    handlers[number] = before
+                    held |= <unsigned> 1 << number
+            i = fs_handled(get_handler, numbers, i + 1, DEFAULT, IGNORED, keep)
     return 0
 
 
@@ -155,6 +164,8 @@ cdef int reopen() except -1:
     cdef object handler, error, first = None
     cdef int number
     for number in range(1, 32):
+        if not held >> number:
+            break
         if not held >> number & 1:
             continue
         handler = handlers[number]

@@ -135,6 +135,8 @@ class Durable(Generic[E]):
     def apply(self, *events: Event, atomic: bool = False) -> tuple[EndedRun, ...]:
         """Apply events, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
         with self._calls:
+            if self.journal is None and not atomic:
+                return self.engine.apply_batch(events)
             act = partial(_apply_atomically, self.engine.cluster) if atomic else self.engine.apply_batch
             if self.journal is None:
                 return act(events)

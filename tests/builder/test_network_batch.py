@@ -178,9 +178,8 @@ def test_a_solve_is_that_of_the_network(slack: bool) -> None:
     for network in (one, other):
         network.set_capacity([0, 1], 2)
         network.set_cost([0, 1], [3, 4])
-    expected, (cost, changed, stats) = one.solve(), NetworkBatch(other).solve(-1.0)
-    assert (cost, changed.tolist()) == (expected.cost, expected.changed.tolist())
-    assert {**stats, "seconds": 0} == {**expected.stats, "seconds": 0}
+    expected, (cost, changed, gap) = one.solve(), NetworkBatch(other).solve(-1.0)
+    assert (cost, changed.tolist(), gap) == (expected.cost, expected.changed.tolist(), expected.stats["gap"])
 
 
 def test_what_waits_is_part_of_an_image() -> None:

@@ -22,8 +22,6 @@ from flowsched.cluster.limits import DOWN
 from flowsched.cluster.model import MICRO, UNLIMITED
 from flowsched.cluster.records import over_capacity
 from flowsched.rounds import contest
-from flowsched.rounds.loop import make_round
-from flowsched.rounds.verdicts import Verdicts
 
 KINDS = ("spread", "pack", "balance")
 
@@ -242,11 +240,11 @@ def check_running(builder: Builder, now: float) -> None:
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Check the mirror after every update of any builder; the list counts them."""
-    count, solve, decided = [0], NetworkBatch.solve, []
+    count, solve, schedule, decided = [0], NetworkBatch.solve, fs.Scheduler.schedule, []
 
-    def note(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | None) -> tuple[fs.Round, bool]:
-        decided[:] = builder, now
-        return make_round(builder, verdicts, now, time_limit)
+    def note(sched: fs.Scheduler, now: float) -> fs.Round:
+        decided[:] = sched.builder, now
+        return schedule(sched, now)
 
     def check_first(batch: NetworkBatch, seconds: float) -> tuple:
         builder, now = decided
@@ -255,7 +253,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         count[0] += 1
         return solve(batch, seconds)
 
-    monkeypatch.setattr("flowsched.rounds.engine.make_round", note)
+    monkeypatch.setattr(fs.Scheduler, "schedule", note)
     monkeypatch.setattr(NetworkBatch, "solve", check_first)
     yield count
     assert count[0]

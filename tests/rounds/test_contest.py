@@ -9,9 +9,6 @@ import pytest
 from effort import effort
 
 import flowsched as fs
-from flowsched.builder.builder import Builder
-from flowsched.builder.proposals import ClassFlow
-from flowsched.builder.reading import read
 from flowsched.rounds import contest
 
 POLICIES = {
@@ -96,17 +93,19 @@ def test_few_classes_are_proposed_for_a_machine_with_room_for_one_task(monkeypat
     """A class that has no room next to the first task in line costs the round no proposal."""
     proposed: list[int] = []
 
-    def counted(builder: Builder, *args: object) -> list[ClassFlow]:
-        found = read(builder, *args)  # type: ignore[arg-type]
-        proposed.append(len(found))
+    def counted(*args: object) -> contest.Contest | None:
+        found = plain(*args)  # type: ignore[arg-type]
+        proposed.append(99 if found is None else len(found.kept))
         return found
+
+    plain = contest.contest
 
     sched = fs.Scheduler(fs.Policy(preemption=None), resources=("cpu", "mem"))
     sched.apply(*(fs.MachineAdded(i, {"cpu": 8, "mem": 16}) for i in range(20)))
     demands = [{"cpu": cpu, "mem": mem} for cpu in (5, 6, 7, 8) for mem in (5, 6, 7, 8)]
     sched.apply(*(fs.JobSubmitted(i, [fs.Task((i, k), demands[i % 16]) for k in range(3)]) for i in range(64)))
     sched.commit(sched.schedule(0.0))
-    monkeypatch.setattr("flowsched.rounds.loop.read", counted)
+    monkeypatch.setattr("flowsched.rounds.admission.contest", counted)
     for step in range(10):
         ended = next(task for task, record in sched.cluster.tasks.items() if record.place)
         sched.apply(fs.TaskCompleted(ended))

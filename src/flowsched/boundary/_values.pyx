@@ -13,11 +13,11 @@ cdef extern from "Python.h":
     int Py_tp_descr_get, Py_tp_descr_set
     void* PyType_GetSlot(type of, int slot)
     int PyObject_GenericSetDict(object it, object attributes, void* context) except -1
+    object PyType_GenericAlloc(type of, Py_ssize_t count)
 
 ctypedef object (*Getter)(object slot, object of, object type)
 ctypedef int (*Setter)(object slot, object of, object value) except -1
 
-cdef object new = object.__new__
 cdef int64_t LARGEST = (<int64_t> 1 << 62) - 1 + (<int64_t> 1 << 62)
 
 
@@ -32,7 +32,7 @@ cpdef frozen(type cls, dict attributes):
     >>> frozen(RoundStats, values) == RoundStats(**values)
     True
     """
-    made = new(cls)
+    made = PyType_GenericAlloc(cls, 0)
     PyObject_GenericSetDict(made, attributes, NULL)
     return made
 

@@ -1,5 +1,6 @@
 # Arcs from classes to machines, and the flow on them, for compiled builders.
 
+from cpython cimport array
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 
 from flowsched.cluster cimport records
@@ -33,5 +34,20 @@ cdef class ClassFields(TypedColumns):
     cpdef refresh(self, list classes, policy, dict refused)
 
 
+cdef class ReservationFields(TypedColumns):
+    cdef public dict _holds, _rooms, _granted
+    cdef public double _now
+
+    cpdef bint idle(self, double now) except -1
+
+
+cdef class ShareFields(TypedColumns):
+    cdef public dict stale, apart
+    cdef public object fairness
+    cdef public bint limit
+
+    cpdef list forget(self, records.JobRecord job)
+
+
 cpdef list with_room(ClassFields mirror, list classes)
-cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classes, more, changed)
+cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classes, more, array.array changed)

@@ -10,9 +10,11 @@ from typing_extensions import disjoint_base
 
 from flowsched.builder.batch import NetworkBatch
 from flowsched.cluster._room import TypedColumns
+from flowsched.cluster.records import JobRecord
 from flowsched.cluster.state import Cluster
 from flowsched.network._edits import NetworkEdits
 from flowsched.policy import Policy
+from flowsched.policy.fairness import Fairness
 
 _Ints = NDArray[np.int64]
 _Refused = dict[int, dict[int, None]]
@@ -56,6 +58,22 @@ class ClassFields(TypedColumns):
     next_sweep: int
     def refresh(self, classes: list[int], policy: Policy, refused: _Refused) -> None: ...
 
+@disjoint_base
+class ReservationFields(TypedColumns):
+    _holds: dict[Any, Any]
+    _rooms: dict[Any, Any]
+    _granted: dict[int, None]
+    _now: float
+    def idle(self, now: float) -> bool: ...
+
+@disjoint_base
+class ShareFields(TypedColumns):
+    stale: dict[JobRecord, None]
+    apart: dict[JobRecord, tuple[int, int]]
+    fairness: Fairness | None
+    limit: bool
+    def forget(self, job: JobRecord) -> list[int]: ...
+
 def seats(
     inventory: Any, classes: _Ints, rows: _Ints, displacing: bool, refused: Mapping[int, Collection[int]], /
 ) -> _Ints: ...
@@ -88,6 +106,6 @@ def sent(
     batch: NetworkEdits,
     classes: Collection[int],
     more: Sequence[int],
-    changed: _Ints | None,
+    changed: array[int] | None,
 ) -> dict[int, list[tuple[int, int]]]: ...
 def with_room(mirror: ClassFields, classes: list[int]) -> list[int]: ...

@@ -19,6 +19,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport qsort
 
 from flowsched._faults cimport _empty
+from flowsched.cluster cimport records
 from flowsched.cluster._room cimport (
     DOWN, UNLIMITED, InventoryColumns, MovedFields, World, check, check_all, fs_fetch, int64s, levels_of, logged, matrix, numbers, open_world, room_of, worse_of,
 )
@@ -63,6 +64,29 @@ cdef class ClassFields(TypedColumns):
                     self._connect(*new)
             else:
                 self._pull(members, cursor, policy, refused, plain)
+
+
+@cython.auto_pickle(False)
+cdef class ReservationFields(TypedColumns):
+    """Fields of `Reservations` that every round reads."""
+
+    cpdef bint idle(self, double now) except -1:
+        """True without a reservation; an update without units that wait for one then has no other effect than this call."""
+        if self._holds or self._rooms or self._granted:
+            return False
+        self._now = now
+        return True
+
+
+@cython.auto_pickle(False)
+cdef class ShareFields(TypedColumns):
+    """Fields of `Shares` that every round reads."""
+
+    cpdef list forget(self, records.JobRecord job):
+        """Forget a job; return the nodes that go with it, for removal."""
+        if self.stale:
+            self.stale.pop(job, None)
+        return [] if self.apart.pop(job, None) is not None else self._claimants.forget(job)
 
 
 cdef inline void fetch(const World *w, int64_t r) noexcept nogil:
@@ -391,7 +415,7 @@ cdef int ascending(const void *a, const void *b) noexcept nogil:
     return (x > y) - (x < y)
 
 
-cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classes, more, changed):
+cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classes, more, array.array changed):
     """Return the flow from racks to machines: by class, ``[(row, units), ...]``, both ascending.
 
     Parameters
@@ -403,15 +427,15 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
     classes : collection of int
     more : sequence of int
         Pairs ``class << 32 | rack`` where flow enters the rack otherwise than by the class's aggregator.
-    changed : ndarray of int64 or None
+    changed : array of int64 or None
         Arcs, ascending: those of them that lead to racks are read, in addition to those in `_used`.  None if all may have changed.
     """
     cdef RackArcsColumns rack_arcs = racks.typed
     cdef ClassArcsColumns class_arcs = mirror.typed
     cdef array.array before = racks.all_arcs() if changed is None or racks._used is None else racks._used
     cdef const int64_t *used = int64s(before)
-    cdef const int64_t[::1] other
-    cdef Py_ssize_t i = 0, j = 0, n = len(before), k = 0, count = 0, total = 0, width = rack_arcs.arc.shape[1]
+    cdef const int64_t *other = NULL if changed is None else int64s(changed)
+    cdef Py_ssize_t i = 0, j = 0, n = len(before), k = 0 if changed is None else len(changed), count = 0, total = 0, width = rack_arcs.arc.shape[1]
     cdef int64_t arc = -1, last = -1, c, r, rack
     cdef bint asked = False
     cdef list entered = [], there = None
@@ -420,9 +444,6 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
     cdef const int64_t[::1] pair = rack_arcs.pair
     cdef const int64_t *line
     cdef const int64_t *row
-    if changed is not None:
-        other = changed
-        k = other.shape[0]
     cdef array.array at_memory = numbers(n + k), units_memory = numbers(n + k), pairs_memory
     cdef int64_t *at = int64s(at_memory)
     cdef int64_t *units = int64s(units_memory)
@@ -451,7 +472,8 @@ cpdef dict sent(RackFields racks, ClassFields mirror, NetworkEdits batch, classe
         if units[i] > 0:
             at[count], pairs[count] = at[i], pair[at[i]]
             count += 1
-    racks._used = at_memory[:count]
+    array.resize(at_memory, count)
+    racks._used = at_memory
     for one in more:
         if count < n + len(more):
             pairs[count] = one

@@ -16,15 +16,12 @@ arc therefore addresses another arc, and the network cannot detect that.  Four r
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.exceptions import InfeasibleError
 from flowsched.network._edits import NetworkEdits
-from flowsched.network.arguments import checked_options
 from flowsched.network.flow_network import FlowNetwork
 
 __all__ = ["KeptArcs", "NetworkBatch"]
@@ -33,8 +30,6 @@ Ints = NDArray[np.int64]
 
 KeptArcs = tuple[Ints, Ints, Ints]
 """Arcs, their tails and their heads, as recorded by their owner."""
-
-_AUTO, _ = checked_options("auto", None)
 
 _NOTHING: Ints = np.zeros(0, np.int64)
 """Lower bounds that are all 0."""
@@ -84,23 +79,6 @@ class NetworkBatch(NetworkEdits):
             A number for each pair; pairs with a 0 are left out.
         """
         return self._network._core.price_differences(arcs, sizes)
-
-    def solve(self, seconds: float) -> tuple[int, Ints, Mapping[str, Any]]:
-        """Optimise as `FlowNetwork.solve` does, without its option checks; return the cost, the changed arcs and the stats.
-
-        Parameters
-        ----------
-        seconds : float
-            Time limit, negative for none.
-        """
-        network = self._network
-        if network._slack is not None:
-            network._slack.remove()
-        try:
-            return network._core.solve(_AUTO, seconds)
-        except InfeasibleError:
-            network.solve()  # raises the error that names the place
-            raise
 
     # -- for tests ----------------------------------------------------------------------------------------------
 

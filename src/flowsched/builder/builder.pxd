@@ -3,18 +3,21 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from flowsched.builder._arcs cimport ClassFields, RackFields
+from flowsched.builder._arcs cimport ClassFields, RackFields, ReservationFields, ShareFields
 from flowsched.builder._running cimport RunningFields
 from flowsched.builder.groups cimport GroupNode, GroupNodes
 from flowsched.builder.queues cimport Queues
 from flowsched.builder.scope cimport RoundScope
-from flowsched.cluster.records cimport Changes, Group, JobRecord, TaskClass, World
+from flowsched.cluster._room cimport MovedFields
+from flowsched.cluster.records cimport Changes, Group, IdPool, JobRecord, TaskClass, World
 from flowsched.network._edits cimport NetworkEdits
 
 
 cdef class Builder:
     cdef public World cluster
-    cdef public object network, policy, machines, reservations, locality, shares, quotas
+    cdef public object network, policy, machines, locality, quotas
+    cdef public ReservationFields reservations
+    cdef public ShareFields shares
     cdef public Queues queues
     cdef public RackFields racks
     cdef public ClassFields classes
@@ -30,7 +33,7 @@ cdef class Builder:
 
     cpdef RoundScope round(self, now)
 
-    @cython.locals(rows=int64_t, new=list, first=cython.bint)
+    @cython.locals(pool=IdPool, new=list, first=cython.bint, inventory=MovedFields, touched=dict, removed=list)
     cpdef update(self, Changes changes, RoundScope scope)
 
     @cython.locals(group=Group, nodes=list, class_id=int64_t)

@@ -267,15 +267,16 @@ class Builder:
             quotas.look(chain(removed, touched))
         if removed or changes.gone or changes.classes:
             self._forget(changes)
-        rows = self.cluster.inventory.rows  # with the rows of machines that came and went since the last update
-        if rows > self._rows:
-            self._rows = rows
-            self.machines.grow(rows=rows)
-            self.classes.grow(rows=rows)
+        inventory = self.cluster.inventory
+        pool = inventory._rows  # with the rows of machines that came and went since the last update
+        if pool.count > self._rows:
+            self._rows = pool.count
+            self.machines.grow(rows=pool.count)
+            self.classes.grow(rows=pool.count)
         if changes.machines:
             self.locality.machines_change((), changes.machines)
             self._add_machines(list(changes.machines))
-        new = [*filterfalse(self.groups.nodes.__contains__, touched)]
+        new = [group for group in touched if group not in self.groups.nodes]
         if new:
             if len(new) > 1:  # so that the order in which tasks were named does not show in the network
                 new.sort(key=_rank)
@@ -289,12 +290,12 @@ class Builder:
         first, scope.first = scope.first, False
         if first:  # later in a round, a machine that would be kept may have been promised to a task
             self._reserve(scope)
-        if policy.step < 1 or self.cluster.inventory.arranged > self.machines.seen:  # else slots are unchanged
+        if policy.step < 1 or inventory.arranged > self.machines.seen:  # else slots are unchanged
             self.machines.update(policy.step < 1)
         if self.locality.stale:
             self.locality.update(policy)
         self.ranks()
-        if first and self.cluster.inventory.clock > self.classes.next_sweep:
+        if first and inventory.clock > self.classes.next_sweep:
             near = [group.cls.index for group in self.locality.entries]
             self.batch.remove_nodes(self.classes.sweep([*self.waiting, *near]))
         if self.waiting:
@@ -313,11 +314,14 @@ class Builder:
     def _reserve(self, scope: RoundScope) -> None:
         """Keep machines for groups that have waited for long, except for those that more room does not help."""
         patient, withheld, quotas = self.groups.patient, scope.withheld, self.quotas
+        backfill = self.policy.backfill
+        estimated = backfill is not None and self.cluster.inventory.tasks.estimated
+        if not (patient or estimated or self.gang_groups) and self.reservations.idle(scope.now):
+            return
         if quotas is not None:
             blocked = quotas.blocked()
             withheld = {**withheld, **blocked}
             patient = dict.fromkeys(filterfalse(blocked.__contains__, patient))
-        backfill = self.policy.backfill
         if self.gang_groups:
             may_reserve = partial(self._may_reserve, self.shares.runs(self.policy.fairness))
             self.reservations.update(patient, scope.now, backfill, withheld, self.gangs(), may_reserve)
@@ -496,9 +500,14 @@ class Builder:
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
             self._ranked_of = waiting
-            self._ranked = self._numbered(waiting) if len(waiting) > 1 else dict.fromkeys(waiting, 0)
-            self.class_of = {cls.index: cls for cls in self._ranked}
-            self.waiting = [*self.class_of]
+            if len(waiting) > 1:
+                self._ranked = self._numbered(waiting)
+            else:
+                self._ranked = {waiting[0]: 0} if waiting else {}
+            self.class_of, self.waiting = {}, []
+            for cls in self._ranked:
+                self.class_of[cls.index] = cls
+                self.waiting.append(cls.index)
         return self._ranked
 
     def _numbered(self, classes: Sequence[TaskClass]) -> dict[TaskClass, int]:

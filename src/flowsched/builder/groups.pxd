@@ -30,7 +30,7 @@ cdef class GroupNodes:
     cpdef update(self, touched, now, policy, withheld, urged, quotas=*)
     cdef _set_due(self, GroupNode node, double due, Group group)
 
-    @cython.locals(waiting=Chain, first=TaskRecord)
+    @cython.locals(first=TaskRecord)
     cdef _set_age(self, Group group, GroupNode node, now, policy, urged)
 
     @cython.locals(cost=int64_t, bucket=int64_t)

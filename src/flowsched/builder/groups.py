@@ -248,9 +248,9 @@ class GroupNodes:
     def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
         """Set the cost of waiting by the waiting time of the oldest task."""
         bucket, due = 0, inf
-        waiting = group.waiting
-        if waiting:
-            since = waiting[0].since
+        first = group.waiting.head()
+        if first is not None:
+            since = first.since
             bucket, due = bucket_and_due(policy.waiting.ends, now if since is None else since, now)
         if bucket != node.bucket:
             node.bucket = bucket

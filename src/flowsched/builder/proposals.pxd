@@ -15,5 +15,9 @@ cdef class ClassFlow:
     cpdef tuple in_line(self)
 
 
+@cython.locals(flow=ClassFlow)
+cpdef ClassFlow flow_of(TaskClass cls, list groups, list rows, list near, list displacing, tuple standing)
+
+
 @cython.locals(group=Group, units=cython.Py_ssize_t, first=cython.Py_ssize_t, tasks=list)
 cpdef list tasks_of(list groups, dict taken)

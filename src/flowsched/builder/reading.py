@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flowsched.builder._arcs import sent
 from flowsched.builder.builder import Builder
 from flowsched.builder.locality import Near
-from flowsched.builder.proposals import ClassFlow
+from flowsched.builder.proposals import ClassFlow, flow_of
 from flowsched.builder.queues import ClassQueue
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.scope import RoundScope
@@ -23,7 +23,7 @@ Choose = Callable[[dict[int, list[tuple[int, int]]]], list[int]]
 
 
 def read(
-    builder: Builder, scope: RoundScope, changed: NDArray[np.int64] | None = None, among: Choose | None = None
+    builder: Builder, scope: RoundScope, changed: array[int] | None = None, among: Choose | None = None
 ) -> list[ClassFlow]:
     """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest.
 
@@ -32,7 +32,7 @@ def read(
     builder : Builder
         Updated, with the flow of its network.
     scope : RoundScope
-    changed : ndarray of int64, optional
+    changed : array of int64, optional
         Arcs whose flow may have changed since the last call, ascending; all, by default.
     among : callable, optional
         See `Choose`; called for several classes if no task is near its data and no task makes room.
@@ -49,6 +49,12 @@ def read(
     if among is not None and len(rows) > 1 and not (near or displacing):
         found = among(rows)
     fair = builder.policy.fairness is not None
+    if len(rows) == 1 and not (fair or near or displacing):
+        ((class_id, there),) = rows.items()
+        cls = classes[class_id]
+        queue = _queue(builder, cls, there, fair)
+        if queue is None or queue.plain:
+            return [_proposal(builder, scope, cls, _any(builder, cls, queue, there, 0), there, [], [])]
     queues: dict[int, ClassQueue | None] = {}
     others: list[ClassQueue] = []
     for class_id in found:
@@ -56,7 +62,6 @@ def read(
         if queue is not None and (fair or not queue.plain):
             others.append(queue)
     anywhere, led = _flow_of(builder, others, near) if others else ({}, {})
-    nodes, urged, eldest = builder.groups.nodes, scope.urged, builder.policy.waiting.buckets
     proposals = []
     for class_id, queue in queues.items():
         cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
@@ -65,22 +70,43 @@ def read(
             groups = _oldest(builder, queue, anywhere[class_id])
             pairs, there = _lead(led.get(class_id, ()), there, builder.racks)
         else:  # the flow into its machines has left its groups
-            count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
-            count += len(made)
-            groups = _first(waiting[cls], count) if queue is None else queue.oldest(count)
-        age = -1
-        for entry in groups + pairs if pairs else groups:
-            group = entry[0]
-            bucket = eldest if urged and group in urged else nodes[group].bucket
-            if bucket > age:
-                age = bucket
-        proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age)))
+            groups = _any(builder, cls, queue, there, len(made))
+        proposals.append(_proposal(builder, scope, cls, groups, there, pairs, made))
     if len(proposals) > 1:
         ranks, sizes = builder.ranks(), builder.cluster.inventory.sizes(np.array([*queues], np.int64))
         for proposal, size in zip(proposals, sizes, strict=True):
             proposal.size, proposal.rank = size, ranks[proposal.cls]
         proposals.sort(key=_line)
     return proposals
+
+
+def _proposal(
+    builder: Builder,
+    scope: RoundScope,
+    cls: TaskClass,
+    groups: list[tuple[Group, int]],
+    there: list[tuple[int, int]],
+    near: list[tuple[Group, int, int, int]],
+    displacing: list[int],
+) -> ClassFlow:
+    """Return the proposal of tasks of these groups, as old as the oldest of them."""
+    nodes, urged, age = builder.groups.nodes, scope.urged, -1
+    for entry in groups + near if near else groups:
+        group = entry[0]
+        node = nodes[group]
+        bucket = builder.policy.waiting.buckets if urged and group in urged else node.bucket
+        if bucket > age:
+            age = bucket
+    return flow_of(cls, groups, there, near, displacing, (cls.priority, -age))
+
+
+def _any(
+    builder: Builder, cls: TaskClass, queue: ClassQueue | None, there: list[tuple[int, int]], more: int
+) -> list[tuple[Group, int]]:
+    """Return the groups of the oldest tasks of a class, as many as the flow sends to machines, and `more`."""
+    count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
+    count += more
+    return _first(builder.cluster.waiting[cls], count) if queue is None else queue.oldest(count)
 
 
 def _queue(builder: Builder, cls: TaskClass, there: Sequence[tuple[int, int]], fair: bool) -> ClassQueue | None:

@@ -31,6 +31,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder._arcs import ReservationFields
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.forecast import Forecast, Plan, amounts, classes_of, ends, take_devices, together
 from flowsched.cluster import Cluster
@@ -127,7 +128,7 @@ class Window:
                 self.devices[list(picked)] -= sign * share
 
 
-class Reservations(Columns):
+class Reservations(Columns, ReservationFields):
     """Machines kept for classes, as a limit in `Inventory.room`.
 
     Parameters
@@ -226,8 +227,6 @@ class Reservations(Columns):
 
     def terms(self) -> Terms:
         """Return the reservations; all ends in the past are alike for a gang."""
-        if not (self._holds or self._rooms):
-            return []
         now = self._now
         found: Terms = []
         found += [(cls, (hold.row,), hold.until) for cls, hold in self._holds.items()]

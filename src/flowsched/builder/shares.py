@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder import _shares
+from flowsched.builder._arcs import ShareFields
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.claimants import Claimants
 from flowsched.builder.job_counts import JobCounts
@@ -76,7 +77,7 @@ class RoundShares:
     first: Claims | None = None
 
 
-class Shares(Columns):
+class Shares(Columns, ShareFields):
     """Bounds on the running tasks of jobs and users, by the policy.
 
     Parameters
@@ -119,6 +120,8 @@ class Shares(Columns):
         """Result of `_totals`, None if it is out of date."""
         self._filled: Ints = np.zeros(0, np.int64)
         """Tasks that each claimant may run in room left by others, 0 for none; empty until the end of a round."""
+        self.limit = False
+        """True if bounds existed at the last report."""
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
         """By index of the job: True if its bounds let no task start, as of the last report."""
 
@@ -130,11 +133,6 @@ class Shares(Columns):
             self._counts.grow(jobs=self._claimants.room)
             self.grow(jobs=self._claimants.room)
         self.stale.update(dict.fromkeys(jobs))
-
-    def forget(self, job: JobRecord) -> list[int]:
-        """Forget a job; return the nodes that go with it, for removal."""
-        self.stale.pop(job, None)
-        return [] if self.apart.pop(job, None) is not None else self._claimants.forget(job)
 
     def waive(self, group: Group, claiming: int = 0) -> None:
         """Limit the waiting tasks of a group that claim a share to `claiming`, so that others get their part."""
@@ -348,7 +346,7 @@ class Shares(Columns):
         touched : iterable of JobRecord
             Jobs that have changed since the last update.
         """
-        self._full = _NONE
+        self._full, self.limit = _NONE, False
         if self.fairness is None or self._claims is None:
             return None
         self._recount(dict.fromkeys(touched))
@@ -356,6 +354,7 @@ class Shares(Columns):
         jobs = self._claimants.jobs
         self._full = np.zeros(self._claimants.room, np.bool_)
         self._full[jobs] = self._at_bounds(jobs, running)
+        self.limit = True
         share = self._share
         if len(self._filled):
             share = np.maximum(share, np.minimum(running, self._filled))
@@ -368,11 +367,6 @@ class Shares(Columns):
             return None
         running = self._running()
         return LadderPosition(self._claimants.number, running.tolist(), self._rungs)
-
-    @property
-    def limit(self) -> bool:
-        """True if bounds existed at the last report."""
-        return len(self._full) > 0
 
     def full(self, job: JobRecord) -> bool:
         """Return True if the bounds of the job or of its user let none of its tasks start, as of the last report."""

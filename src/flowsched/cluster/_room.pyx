@@ -45,6 +45,7 @@ cdef class TypedColumns:
 cdef class MovedFields(TypedColumns):
     """Fields of `Inventory` that a move of a task reads or changes."""
 
+    @cython.final
     cdef bint plain(self) except -1:
         """True if no external limit narrows `room`: no rule, affinity, failure or constraint."""
         return not (self.rule is not None or self.constraints or self.affinity.fussy or self.shunned.ids)

@@ -76,13 +76,16 @@ def _labels(me: str, labels: Any) -> Mapping[str, str]:
     return _same_labels(key) if all(type(text) is str for pair in key for text in pair) else _frozen(dict(key))
 
 
+MOST_PRIORITY = 2**40
+"""Largest absolute priority of a job."""
+
 _MOST_KNOWN = 4096
 """Largest number of distinct demands and capacities whose vectors are cached."""
 
 _KNOWN: dict[tuple[Any, ...], Mapping[str, Any]] = {}
 """Amounts by names, values and types, since True == 1 == 1.0, but True is no amount."""
 
-_VECTORS: dict[tuple[int, int], tuple[Resources, Any, NDArray[np.int64]]] = {}
+VECTORS: dict[tuple[int, int], tuple[Resources, Any, NDArray[np.int64]]] = {}
 """Demand vectors by the identity of resources and amounts; the entry keeps both alive, so identities stay unique."""
 
 
@@ -208,14 +211,14 @@ class Resources:
     def demand_of(self, task: Task) -> NDArray[np.int64]:
         """Return `demand` of a task."""
         key = id(self), id(task.demand)
-        known = _VECTORS.get(key)
+        known = VECTORS.get(key)
         if known is not None:
             return known[2]
         vector = self.demand(f"task {task.id!r}: demand", task.demand)
         if type(task.demand) is MappingProxyType:  # frozen by the task, so it cannot change
-            if len(_VECTORS) >= _MOST_KNOWN:
-                _VECTORS.clear()
-            _VECTORS[key] = self, task.demand, vector
+            if len(VECTORS) >= _MOST_KNOWN:
+                VECTORS.clear()
+            VECTORS[key] = self, task.demand, vector
         return vector
 
     def _demand(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
@@ -563,12 +566,12 @@ class Job:
         if not plain_id(self.id):
             check_id("job: id", self.id)
         plain = self.user is None and self.gang is None and self.deadline is None and self.closed is False
-        if plain and type(self.priority) is int and -(2**40) <= self.priority <= 2**40:
+        if plain and type(self.priority) is int and -MOST_PRIORITY <= self.priority <= MOST_PRIORITY:
             return
         me = f"job {self.id!r}"
         if self.user is not None:
             check_id(f"{me}: user", self.user)
-        object.__setattr__(self, "priority", whole(f"{me}: priority", self.priority, -(2**40), 2**40))
+        object.__setattr__(self, "priority", whole(f"{me}: priority", self.priority, -MOST_PRIORITY, MOST_PRIORITY))
         if self.gang is not None:
             gang = whole(f"{me}: gang", self.gang, 1)
             object.__setattr__(self, "gang", gang if gang > 1 else None)

@@ -23,6 +23,7 @@ cdef class Chain:
     cdef void* last
     cdef Py_ssize_t count
 
+    cpdef TaskRecord head(self)
     cpdef list some(self, Py_ssize_t first, Py_ssize_t end)
 
 cdef class TaskClass:
@@ -85,6 +86,7 @@ cdef class IdPool:
 cdef class World:
     cdef public MovedFields inventory
     cdef public dict by_row, waiting, queues, machines, tasks, jobs, attempts, resting, by_class, _waiting_ids, _classes, _idle
+    cdef dict _plain        # classes of tasks with a demand alone, by its address and the priority, each with the demand: see `group_for`
     cdef public Changes _changes
     cdef public list by_index, _timeless
     cdef public IdPool _indices
@@ -112,6 +114,10 @@ cdef class Starts:
     cdef public tuple moment
 
 cpdef tuple moved(dict before, dict machines)
+cpdef JobRecord new_job(World world, id, priority, job=*)
+cpdef untracked(thing)
+cpdef Group found_group(World world, Group group)
+cpdef Starts untried(World world, Group group, list rows)
 cpdef list complete(World world, list tasks, type ended)
 cpdef list add_tasks(World world, Group group, list ids, time, duration)
 cpdef Group group_for(World world, JobRecord job, task, demand, shuns=*)

@@ -31,7 +31,7 @@ from types import MappingProxyType
 
 from numpy import bool_, empty, float64, int64, uint8
 
-from flowsched.cluster.model import Machine
+from flowsched.cluster.model import Job, Machine
 
 __all__ = ["Before", "Chain", "Changes", "Group", "IdPool", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord", "Transaction", "World"]
 
@@ -40,6 +40,8 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(void* it)
     void* PyType_GetSlot(type of, int slot)
     object PyType_GenericAlloc(type of, Py_ssize_t count)
+    void PyTuple_SET_ITEM(object it, Py_ssize_t at, void* value)    # takes over a reference
+    void Py_INCREF(object it)
 
 cdef class RunningTasksColumns:
     """Columns of `RunningTasks`."""
@@ -53,6 +55,9 @@ cdef object _NOTHING = MappingProxyType({}), _NONE = frozenset()
 
 
 ctypedef int (*Setter)(object slot, object of, object value) except -1
+
+cdef tuple job_slots = (Job.id, Job.user, Job.priority, Job.gang, Job.deadline, Job.closed)
+cdef Setter fill_slot = <Setter> PyType_GetSlot(type(Job.id), Py_tp_descr_set)    # a frozen dataclass is filled by its slots
 
 
 cdef bint plainly(value, double* at) except -1:
@@ -275,6 +280,10 @@ cdef class Chain:
 
     def __repr__(self):
         return f"Chain({self.some(0, self.count)!r})"
+
+    cpdef TaskRecord head(self):
+        """Return the first task, None without any."""
+        return <TaskRecord> self.first if self.first else None
 
     cpdef list some(self, Py_ssize_t first, Py_ssize_t end):
         """Return the tasks from one position up to another one."""
@@ -972,6 +981,48 @@ cpdef tuple moved(dict before, dict machines):
     return out, others
 
 
+cpdef Starts untried(World world, Group group, list rows):
+    """Return the starts of all waiting tasks of a group on machines, as a trial would find them; None if a trial is needed.
+
+    A trial is needed where more than slots and resources limits these starts.
+
+    Parameters
+    ----------
+    world : Cluster
+    group : Group
+    rows : list of (int, int)
+        Machines, each once, and the number of tasks for each.
+    """
+    cdef Starts out
+    cdef tuple pair
+    cdef int64_t units
+    cdef TaskRecord task
+    cdef void* at = group.waiting.first
+    if not world.inventory.plain() or world.inventory.affinity._classes:
+        return None
+    out = Starts.__new__(Starts)
+    for pair in rows:
+        row, units = pair
+        if spare(world.inventory, row, group.cls.index, units) < units:
+            return None
+        machine = (<MachineRecord?> world.by_row[row]).id
+        while units > 0:
+            if not at:
+                return None
+            task = <TaskRecord> at
+            out.placements[task.id] = machine
+            out.tasks.append(task)
+            out.machines.append(machine)
+            out.devices.append(task.devices)
+            out.turns.append(task.turn)
+            at = task.link[PLACE].next
+            units -= 1
+    if at:
+        return None
+    world._turn += len(out.tasks)       # as a trial
+    return out
+
+
 def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
     """Return the deltas of tasks that start, each on its machine (by id) and devices.
 
@@ -980,18 +1031,41 @@ def places(list tasks not None, list machines not None, list devices not None, t
     cdef list made = []
     cdef Py_ssize_t i
     cdef object task_slot = place.task, machine_slot = place.machine, devices_slot = place.devices
-    cdef Setter fill = <Setter> PyType_GetSlot(type(task_slot), Py_tp_descr_set)    # a frozen dataclass is filled by its slots
     for i in range(min(len(tasks), len(machines), len(devices))):
         one = PyType_GenericAlloc(place, 0)
         PyObject_GC_UnTrack(<void*> one)
-        fill(task_slot, one, (<TaskRecord?> tasks[i]).id)
-        fill(machine_slot, one, machines[i])
-        fill(devices_slot, one, devices[i])
+        fill_slot(task_slot, one, (<TaskRecord?> tasks[i]).id)
+        fill_slot(machine_slot, one, machines[i])
+        fill_slot(devices_slot, one, devices[i])
         made.append(one)
     return made
 
 
-def untracked(thing, /):
+cpdef JobRecord new_job(World world, id, priority, job=None):
+    """Add a job.
+
+    Parameters
+    ----------
+    world : Cluster
+    id : hashable
+    priority : int
+    job : Job, optional
+        By default, one with this id and priority and no other attribute; the caller has checked them.
+    """
+    cdef JobRecord record = JobRecord.__new__(JobRecord)
+    cdef tuple values
+    cdef Py_ssize_t i
+    if job is None:
+        job, values = PyType_GenericAlloc(Job, 0), (id, None, priority, None, None, False)
+        for i in range(len(values)):
+            fill_slot(job_slots[i], job, values[i])
+    world._serial += 1
+    record.job, record.serial, record.tasks = untracked(job), world._serial, Chain.__new__(Chain, True)
+    world.jobs[id] = record
+    return record
+
+
+cpdef untracked(thing):
     """Return a value that refers to ids and numbers alone, as a record does (C): the collector need not scan it."""
     PyObject_GC_UnTrack(<void*> thing)
     return thing
@@ -1037,7 +1111,7 @@ cdef bint same_parts(value, other, int deep) noexcept:
     return True
 
 
-def added(list ids not None, Group group not None, list indices not None, int64_t turn, since, duration, list by_index not None, /):
+cdef list added(list ids, Group group, list indices, int64_t turn, since, duration, list by_index):
     """Return records of new tasks of a group, with these indices and the turns after `turn`; enter them in `by_index`."""
     cdef list records = []
     cdef TaskRecord record
@@ -1124,7 +1198,7 @@ def take(MovedFields inventory not None, int64_t row, int64_t class_id, devices,
 
 
 cdef int take_room(MovedFields inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
-    cdef InventoryColumns at = inventory.typed
+    cdef InventoryColumns at = <InventoryColumns> inventory.typed
     cdef int64_t resources = at.free.shape[1], g, first, width
     cdef int64_t share = 0, d, i, clock = inventory.clock + 1
     cdef bint lacking = False
@@ -1266,13 +1340,16 @@ cdef int place(World world, list tasks, Group group, int32_t row, tuple devices,
     cdef int64_t class_id = group.cls.index
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
+    cdef object key = row
     cdef TypedColumns running = inventory.tasks
     cdef RunningTasksColumns at = columns_for(running, tasks, True)
     take_room(inventory, row, class_id, devices, count)
-    append((<MachineRecord?> machines[row]).tasks, tasks)
+    append((<MachineRecord?> machines[key]).tasks, tasks)
     run(running, at, tasks, row, class_id, devices, since)
-    on[row] = on.get(row, ()) + ((since,) if count == 1 else (since,) * count)
-    (<dict> touched(world, group))[row] = None
+    began = (since,) if count == 1 else (since,) * count
+    others = on.get(key)
+    on[key] = began if others is None else <tuple?> others + began
+    (<dict> touched(world, group))[key] = None
     return 0
 
 
@@ -1505,12 +1582,22 @@ cdef int remove(World world, TaskRecord task) except -1:
     return 0
 
 
+cdef object ended_run(type kind, tuple values):
+    """Value of a named tuple, without the steps of its constructor."""
+    made = PyType_GenericAlloc(kind, len(values))
+    cdef Py_ssize_t i
+    for i in range(len(values)):
+        Py_INCREF(values[i])
+        PyTuple_SET_ITEM(made, i, <void*> values[i])
+    return made
+
+
 cpdef list complete(World world, list tasks, type ended):
     """Remove completed tasks; return their runs, as values of the class `EndedRun`."""
     cdef TaskRecord task
     cdef list over = []
     for task in tasks:
-        over.append(tuple.__new__(ended, (task.id, task.run, (<MachineRecord?> world.by_row[task.row]).id, "TaskCompleted")))
+        over.append(ended_run(ended, (task.id, task.run, (<MachineRecord?> world.by_row[task.row]).id, "TaskCompleted")))
     for task in tasks:
         remove(world, task)
     return over
@@ -1536,7 +1623,7 @@ cpdef list add_tasks(World world, Group group, list ids, time, duration):
     return records
 
 
-def found_group(World world not None, Group group not None, /):
+cpdef Group found_group(World world, Group group):
     """Add a group to its job."""
     world._serial += 1
     group.serial = world._serial
@@ -1548,7 +1635,14 @@ cpdef Group group_for(World world, JobRecord job, task, demand, shuns=()):
     """Return the group of tasks of a job like this one that keep away from the machines in `shuns`; a new one if there is none."""
     cdef tuple spread = (task.apart, task.apart_in_rack), key, pairs = task.data
     cdef TaskClass cls
+    cdef dict known = world._plain
     kind, constraints, prefers = task.kind, task.constraints, task.prefers
+    cdef bint plain = kind is None and not (constraints or prefers or task.tolerations or task.avoids or shuns or pairs) and spread[0] is spread[1] is None
+    if plain and known is not None:
+        found = known.get((<Py_ssize_t> <void*> demand, job.job.priority))
+        if found is not None and (<tuple> found)[0] is demand and (<TaskClass?> (<tuple> found)[1]).tasks:
+            cls = (<tuple> found)[1]
+            return group_in(world, job, cls, pairs)
     of_job = job.job.id if kind is None and (spread[0] is not None or spread[1] is not None) else None
     key = (
         demand.tobytes(), tuple(constraints.items()) if constraints else (), job.job.priority, kind,
@@ -1562,8 +1656,17 @@ cpdef Group group_for(World world, JobRecord job, task, demand, shuns=()):
     cls = found
     if not cls.tasks:
         world._idle.pop(key, None)
-    group = job.group_of((cls, frozenset(pairs)) if pairs else cls)
-    return found_group(world, Group(job, cls, 0, pairs)) if group is None else group
+    if plain:
+        if known is None or len(known) > 1000:
+            known = world._plain = {}
+        known[<Py_ssize_t> <void*> demand, job.job.priority] = demand, cls
+    return group_in(world, job, cls, pairs)
+
+
+cdef Group group_in(World world, JobRecord job, TaskClass cls, tuple data):
+    """Group of a job's tasks of a class with these data; a new one if there is none."""
+    group = None if job.groups is None else job.group_of((cls, frozenset(data)) if data else cls)
+    return found_group(world, Group(job, cls, 0, data)) if group is None else group
 
 
 def misplaced(dict tasks not None, list numbered not None, dict by_row not None, int64_t devices):

@@ -3,6 +3,7 @@
 cimport cython
 
 from flowsched.cluster.records cimport World
+from flowsched.cluster.task_events cimport job_submitted, task_completed
 
 
 @cython.locals(position=cython.Py_ssize_t, many=cython.bint, done=cython.Py_ssize_t)

@@ -232,9 +232,9 @@ def _apply(cluster: Cluster, events: tuple[ev.Event, ...], ended: list[ev.EndedR
         kind, done = type(event), 0
         if many and not position % _FETCHED:
             cluster._fetch(events[position : position + _FETCHED])
-        if kind is ev.MachineAdded:
+        if kind is _MACHINE_ADDED:
             done = cluster._join(events, position, together)
-        elif many and kind is ev.TaskCompleted:
+        elif many and kind is _COMPLETED:
             done = cluster._complete(events, position, ended, together)
         position += done or 1
         if done:
@@ -249,7 +249,13 @@ def _apply(cluster: Cluster, events: tuple[ev.Event, ...], ended: list[ev.EndedR
                 event = replace(event, time=time)
         cluster.midway = True
         try:
-            over = handler(cluster, event)
+            over: list[ev.EndedRun] | None = None
+            if kind is _COMPLETED:  # the most frequent two are calls without a look-up
+                over = task_completed(cluster, event)  # type: ignore[arg-type]
+            elif kind is _SUBMITTED:
+                job_submitted(cluster, event)  # type: ignore[arg-type]
+            else:
+                over = handler(cluster, event)
         except FlowschedError:
             cluster.midway = together  # it was refused before it changed anything
             raise
@@ -260,6 +266,8 @@ def _apply(cluster: Cluster, events: tuple[ev.Event, ...], ended: list[ev.EndedR
     if together:
         cluster.midway = False
 
+
+_MACHINE_ADDED, _SUBMITTED, _COMPLETED = ev.MachineAdded, ev.JobSubmitted, ev.TaskCompleted
 
 _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], list[ev.EndedRun] | None]] = {
     ev.MachineAdded: Cluster._machine_added,

@@ -2,10 +2,11 @@
 
 cimport cython
 
-from flowsched.cluster.records cimport Group, JobRecord, TaskRecord, World, add_tasks, complete, group_for
+from flowsched.boundary._values cimport plain_id
+from flowsched.cluster.records cimport Group, JobRecord, TaskRecord, World, add_tasks, complete, group_for, new_job
 
 
-@cython.locals(old=JobRecord, job=JobRecord, runs=list, ids=list, first=cython.Py_ssize_t, record=TaskRecord)
+@cython.locals(old=JobRecord, job=JobRecord, runs=list, ids=list, first=cython.Py_ssize_t, record=TaskRecord, usual=cython.bint)
 cpdef job_submitted(World cluster, event)
 
 

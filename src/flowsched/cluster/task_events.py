@@ -11,12 +11,13 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary._values import plain_id
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.machine_events import MachineEvents
 from flowsched.cluster.membership import Attempts
-from flowsched.cluster.model import DESCRIPTION, MOST_DEVICES, MOST_USED, Job, Task, Tasks, User
+from flowsched.cluster.model import DESCRIPTION, MOST_DEVICES, MOST_PRIORITY, MOST_USED, VECTORS, Job, Task, Tasks, User
 from flowsched.cluster.records import (
     JobRecord,
     TaskRecord,
@@ -24,15 +25,15 @@ from flowsched.cluster.records import (
     alike,
     complete,
     group_for,
+    new_job,
     remove_task,
-    untracked,
 )
 from flowsched.cluster.views import found
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownTaskError
 
 __all__ = ["TaskEvents", "job_submitted", "task_completed"]
 
-_TASK, _ID = {Task}, attrgetter("id")
+_TASK, _ID, _identity = {Task}, attrgetter("id"), id
 
 
 class TaskEvents(MachineEvents):
@@ -178,8 +179,11 @@ class TaskEvents(MachineEvents):
 
 def job_submitted(cluster: TaskEvents, event: ev.JobSubmitted) -> None:
     """Add a job and its tasks."""
-    id, given, durations = event.id, event.tasks, None
-    described = Job(id, event.user, event.priority, event.gang, event.deadline, event.closed)
+    id, given, priority, durations, described = event.id, event.tasks, event.priority, None, None
+    user, gang, deadline, closed = event.user, event.gang, event.deadline, event.closed
+    usual = user is None and gang is None and deadline is None and closed is False
+    if not (usual and type(priority) is int and -MOST_PRIORITY <= priority <= MOST_PRIORITY and plain_id(id)):
+        described = Job(id, user, priority, gang, deadline, closed)
     old = cluster.jobs.get(id)
     if old is not None and old.tasks:
         raise DuplicateIdError(f"job {id!r} already exists")
@@ -188,12 +192,11 @@ def job_submitted(cluster: TaskEvents, event: ev.JobSubmitted) -> None:
         tasks, durations = given, given.durations
     else:
         tasks = tuple(given) if type(given) is list else ordered(f"job {id!r}: tasks", given)
-    if described.closed and not tasks:
+    if described is not None and described.closed and not tasks:
         raise InputError(f"job {id!r}: a closed job needs tasks: it leaves with the last one")
     runs = _runs(cluster, id, tasks)
-    cluster._serial += 1
-    job = cluster.jobs[id] = JobRecord(untracked(described), cluster._serial)
-    if described.user is not None:
+    job = new_job(cluster, id, priority, described)
+    if described is not None and described.user is not None:
         cluster.users.setdefault(described.user, User(described.user))
     first = 0
     for like, ids, demand in runs:
@@ -231,8 +234,10 @@ def _runs(
     if type(tasks) is Tasks:
         ids = tasks.ids
     else:
-        if len(tasks) == 1 and type(tasks[0]) is Task and tasks[0].id not in known:  # the most frequent case
-            return [(tasks[0], [tasks[0].id], resources.demand_of(tasks[0]))]
+        only = tasks[0] if len(tasks) == 1 else None
+        if type(only) is Task and only.id not in known:  # the most frequent case
+            vector = VECTORS.get((_identity(resources), _identity(only.demand)))
+            return [(only, [only.id], resources.demand_of(only) if vector is None else vector[2])]
         if not _TASK.issuperset(map(type, tasks)):
             for i, task in enumerate(tasks):
                 if not isinstance(task, Task):

@@ -329,6 +329,8 @@ cdef class Residual:
     cdef int new_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                       const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1
+    cdef int drop_arcs(self, const int64_t[::1] arcs) except -1
+    cdef int drop_nodes(self, const int64_t[::1] nodes) except -1
     cdef int drop_arc(self, int32_t h, int32_t u, Half rec) except -1
     cdef int fetch_gone(self, const int64_t *nodes, Py_ssize_t k, Py_ssize_t i) noexcept nogil
     cdef int fetch_room(self, const int64_t *head, const int64_t *ids, Py_ssize_t k) noexcept nogil

@@ -180,11 +180,13 @@ cdef class Residual:
     cdef int grow_journal(self, int64_t arcs, int64_t nodes) except -1:
         """Make room for further journal entries: `arcs` flows and `nodes` potentials."""
         cdef int64_t size
-        cdef int32_t[::1] jarc = self.journal_arc, jnode = self.journal_node
-        cdef int64_t[::1] jflow = self.journal_flow, jpot = self.journal_potential
+        cdef int32_t[::1] jarc, jnode
+        cdef int64_t[::1] jflow, jpot
         nodes = min(nodes, self.live_nodes)      # each once
-        if self.journal_arcs + arcs > jarc.shape[0] or self.journal_nodes + nodes > jnode.shape[0]:
-            self.tidy_journal()
+        if self.journal_arcs + arcs <= self.journal_arc.shape[0] and self.journal_nodes + nodes <= self.journal_node.shape[0]:
+            return 0
+        self.tidy_journal()
+        jarc, jflow, jnode, jpot = self.journal_arc, self.journal_flow, self.journal_node, self.journal_potential
         size = self.journal_arcs + arcs
         if size > jarc.shape[0]:
             size = max(size, 2 * jarc.shape[0])
@@ -671,6 +673,9 @@ cdef class Residual:
 
     def remove_arcs(self, const int64_t[::1] arcs, /):
         """Remove arcs, each once; their ids become free."""
+        self.drop_arcs(arcs)
+
+    cdef int drop_arcs(self, const int64_t[::1] arcs) except -1:
         cdef Py_ssize_t i
         cdef int32_t h, u
         cdef Half rec
@@ -686,6 +691,7 @@ cdef class Residual:
             u, rec = self.tail(h), self.half[self.position[h]]
             self.change_region(u, h, self.state(h), 4)
             self.drop_arc(h, u, rec)
+        return 0
 
     cdef int fetch_gone(self, const int64_t *nodes, Py_ssize_t k, Py_ssize_t i) noexcept nogil:
         """Prefetch the memory that removing the nodes after the i-th reads, one address of the chain in each step; else each read is a cache miss."""
@@ -744,6 +750,9 @@ cdef class Residual:
 
     def remove_nodes(self, const int64_t[::1] nodes, /):
         """Remove nodes, each once, with their arcs; the ids become free."""
+        self.drop_nodes(nodes)
+
+    cdef int drop_nodes(self, const int64_t[::1] nodes) except -1:
         cdef Py_ssize_t i
         cdef int32_t v, k
         cdef int64_t degrees = 0
@@ -782,6 +791,7 @@ cdef class Residual:
             self.node[v].first = self.free_node
             self.free_node = v
             self.live_nodes -= 1
+        return 0
 
     cdef int set_numbers(self, int which, const int64_t[::1] ids, const int64_t[::1] values) except -1:
         """Set the supplies of nodes, or the capacities or costs of arcs."""

@@ -12,7 +12,7 @@ cdef class NetworkEdits:
     cdef int64_t[::1] part(self, Py_ssize_t i, Py_ssize_t k)
     cdef object array(self, Py_ssize_t i, Py_ssize_t k)
     cdef list ids(self, Py_ssize_t i, Py_ssize_t k)
-    cdef object gone(self, list ids)
+    cdef int ready_to_remove(self, list ids) except -1
     cdef int put(self, Py_ssize_t i, Py_ssize_t k, values) except -1
     cdef int send(self, int what, dict waiting, arcs, values) except -1
     cdef int64_t *wait(self, dict waiting, Py_ssize_t k) except NULL
@@ -25,6 +25,7 @@ cdef class NetworkEdits:
     cpdef set_capacity(self, arc, capacity)
     cpdef set_cost(self, arc, cost)
     cpdef flush(self)
+    cpdef tuple solve(self, double seconds)
     cdef int flows(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1
     cdef int send_capacities(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1
     cdef int send_costs(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1

@@ -11,14 +11,16 @@ State after an exception: numbers that waited still wait, and the kernel has cha
 Where the network has a slack (network/slack.py), changes are made on that, by arrays that share the memory of `stage`.
 """
 
+cimport cython
 from libc.string cimport memcpy
 
-from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST, Residual
+from flowsched.kernels.residual cimport SET_CAPACITY, SET_COST, SET_SUPPLY, Residual
 from flowsched._faults cimport _empty
 
 import numpy as np
 
 from flowsched._cs import Network
+from flowsched.exceptions import InfeasibleError
 
 
 cdef class NetworkEdits:
@@ -47,20 +49,24 @@ cdef class NetworkEdits:
         self._supply, self._capacity, self._cost = state["_supply"], state["_capacity"], state["_cost"]
         self.stage = _empty(64, np.int64)
 
+    @cython.final
     cdef int64_t *ready(self, int64_t size) except NULL:
         """Memory of `stage`, which has room for `size` numbers."""
         if size > self.stage.shape[0]:
             self.stage = _empty(2 * size, np.int64)
         return &self.stage[0]
 
+    @cython.final
     cdef int64_t[::1] part(self, Py_ssize_t i, Py_ssize_t k):
         """Column i of length k."""
         return self.stage[i * k:i * k + k]
 
+    @cython.final
     cdef object array(self, Py_ssize_t i, Py_ssize_t k):
         """The same, as an array."""
         return self.stage.base[i * k:i * k + k]
 
+    @cython.final
     cdef list ids(self, Py_ssize_t i, Py_ssize_t k):
         """The same, as a list."""
         cdef list found = []
@@ -70,6 +76,7 @@ cdef class NetworkEdits:
             found.append(at[j])
         return found
 
+    @cython.final
     cdef int put(self, Py_ssize_t i, Py_ssize_t k, values) except -1:
         """Fill the i-th column of length k from a list, or with one number."""
         cdef int64_t *at = self.ready(0) + i * k
@@ -114,22 +121,36 @@ cdef class NetworkEdits:
 
     cpdef remove_nodes(self, list nodes):
         """Remove nodes with their arcs."""
-        if nodes:
-            self._network._target.remove_nodes(self.gone(nodes))
+        cdef Py_ssize_t k = len(nodes)
+        if not k:
+            return
+        target = self._network._target
+        self.ready_to_remove(nodes)
+        if type(target) is Network:
+            (<Residual> target).drop_nodes(self.part(0, k))
+        else:
+            target.remove_nodes(self.array(0, k))
 
     cpdef remove_arcs(self, arcs):
         """Remove arcs."""
-        if len(arcs):
-            self._network._target.remove_arcs(self.gone(arcs if type(arcs) is list else arcs.tolist()))
+        cdef Py_ssize_t k = len(arcs)
+        if not k:
+            return
+        target = self._network._target
+        self.ready_to_remove(arcs if type(arcs) is list else arcs.tolist())
+        if type(target) is Network:
+            (<Residual> target).drop_arcs(self.part(0, k))
+        else:
+            target.remove_arcs(self.array(0, k))
 
-    cdef object gone(self, list ids):
-        """Send the numbers that wait; return ids as an array, which is valid up to the next change."""
+    @cython.final
+    cdef int ready_to_remove(self, list ids) except -1:
+        """Send the numbers that wait, and write ids to the first column."""
         cdef Py_ssize_t k = len(ids)
         self.flush()
         self.count += k
         self.ready(k)
-        self.put(0, k, ids)
-        return self.array(0, k)
+        return self.put(0, k, ids)
 
     cpdef set_supply(self, node, supply):
         """Set the supply of a node in the next `flush`."""
@@ -145,13 +166,12 @@ cdef class NetworkEdits:
 
     cpdef flush(self):
         """Send the numbers that wait."""
-        cdef int what
-        cdef dict waiting
-        for what in range(3):
-            waiting = (self._supply, self._capacity, self._cost)[what]
-            if waiting:
-                self.wait(waiting, len(waiting))
-                self.apply(what, waiting, len(waiting))
+        if self._supply:
+            self.send_all(SET_SUPPLY, self._supply, NULL, NULL, 0)
+        if self._capacity:
+            self.send_all(SET_CAPACITY, self._capacity, NULL, NULL, 0)
+        if self._cost:
+            self.send_all(SET_COST, self._cost, NULL, NULL, 0)
 
     def set_capacities(self, arcs, capacity):
         """Set capacities at once, after those that wait."""
@@ -161,6 +181,7 @@ cdef class NetworkEdits:
         """Set costs at once, after those that wait."""
         self.send(SET_COST, self._cost, arcs, cost)
 
+    @cython.final
     cdef int send(self, int what, dict waiting, arcs, values) except -1:
         """Send numbers that wait, and others after them: a list or a vector of ids, and one of values."""
         cdef Py_ssize_t i, n = len(waiting), k = n + len(arcs)
@@ -175,16 +196,19 @@ cdef class NetworkEdits:
             whole[n:k], whole[k + n:2 * k] = arcs, values
         return self.apply(what, waiting, k)
 
+    @cython.final
     cdef int64_t *wait(self, dict waiting, Py_ssize_t k) except NULL:
         """Put numbers that wait, in the order of their ids, at the beginning of two columns of length k."""
         cdef int64_t *at = self.ready(2 * k)
         cdef Py_ssize_t i = 0
-        if waiting:
-            for key in sorted(waiting):
-                at[i], at[k + i] = key, waiting[key]
-                i += 1
+        if not waiting:
+            return at
+        for key in sorted(waiting) if len(waiting) > 1 else waiting:
+            at[i], at[k + i] = key, waiting[key]
+            i += 1
         return at
 
+    @cython.final
     cdef int apply(self, int what, dict waiting, Py_ssize_t k) except -1:
         """Send the first column of length k, ids, and the second one, values; those that waited are among them."""
         target = self._network._target
@@ -198,18 +222,39 @@ cdef class NetworkEdits:
         waiting.clear()
         return 0
 
+    cpdef tuple solve(self, double seconds):
+        """Optimise as `FlowNetwork.solve` does, without its option checks; return the cost, the changed arcs, ascending, and the gap.
+
+        Parameters
+        ----------
+        seconds : float
+            Time limit, negative for none.
+        """
+        network = self._network
+        if network._slack is not None:
+            network._slack.remove()
+        try:
+            return network._core.resolve(seconds)
+        except InfeasibleError:
+            network.solve()     # raises the error that names the place
+            raise
+
+    @cython.final
     cdef int flows(self, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
         """Read the flow on arcs in the last solution."""
         return (<Residual?> self._network._core).copy_flow(arcs, k, flow)
 
+    @cython.final
     cdef int send_capacities(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
         """Send capacities of arcs, after those that wait."""
         return self.send_all(SET_CAPACITY, self._capacity, arcs, values, k)
 
+    @cython.final
     cdef int send_costs(self, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
         """Send costs of arcs, after those that wait."""
         return self.send_all(SET_COST, self._cost, arcs, values, k)
 
+    @cython.final
     cdef int send_all(self, int what, dict waiting, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
         cdef Py_ssize_t n = len(waiting)
         cdef int64_t *at = self.wait(waiting, n + k)

@@ -2,10 +2,11 @@
 
 cimport cython
 
+from flowsched.builder._arcs cimport ShareFields
 from flowsched.builder.builder cimport Builder
 from flowsched.builder.proposals cimport ClassFlow
 from flowsched.builder.scope cimport RoundScope
-from flowsched.cluster.records cimport TaskRecord, Transaction, World
+from flowsched.cluster.records cimport Group, Starts, TaskRecord, Transaction, World, untried
 
 
 cdef class AdmissionCheck:
@@ -15,8 +16,12 @@ cdef class AdmissionCheck:
     cdef public World cluster
     cdef public dict evicted_for
     cdef public object quotas, _contest
+    cdef readonly Starts starts
 
-    @cython.locals(attempt=_Attempt, again=cython.bint, tasks=list, rows=list)
+    @cython.locals(builder=Builder, cluster=World, first=ClassFlow, shares=ShareFields, group=Group)
+    cpdef bint places_all(self, list proposals) except *
+
+    @cython.locals(attempt=_Attempt, again=cython.bint, first=ClassFlow, tasks=list, rows=list)
     cpdef bint admit(self, list proposals) except *
 
 

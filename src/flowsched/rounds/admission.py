@@ -20,7 +20,7 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import Group, JobRecord, Placement, TaskRecord, Transaction, untouched
+from flowsched.cluster.records import Group, JobRecord, Placement, Starts, TaskRecord, Transaction, untouched, untried
 from flowsched.policy import OMEGA
 from flowsched.rounds.contest import Contest, contest
 from flowsched.rounds.fair_order import Route, progressive_fill
@@ -49,6 +49,8 @@ class AdmissionCheck:
 
     Attributes
     ----------
+    starts : Starts or None
+        Starts of the round where no trial is needed, see `places_all`.
     evicted_for : dict of TaskRecord to TaskRecord
         Victims, each with the task for which it left the machine where it ran before the round.  A victim that is back
         there keeps its entry, since it may have to leave again.
@@ -64,6 +66,29 @@ class AdmissionCheck:
         if self.quotas is not None:
             self.quotas.look()
         self._contest: Contest | None = None
+        self.starts: Starts | None = None
+
+    def places_all(self, proposals: Sequence[ClassFlow]) -> bool:
+        """Set `starts` if they are all that a round has to find, and need no trial; return False otherwise.
+
+        Nothing has been tried then, the proposal is for all waiting tasks, these are alike, and no quota, share, gang or
+        stopping run is in use.
+        """
+        builder, cluster = self.builder, self.cluster
+        if self.transaction.before or len(proposals) != 1 or len(cluster.waiting) != 1 or cluster.resting:
+            return False
+        first = proposals[0]
+        if len(first.groups) != 1 or first.near or first.displacing or builder.gang_groups or builder.left_out:
+            return False
+        if self.quotas is not None or cluster.stopping:
+            return False
+        policy, shares = builder.policy, builder.shares
+        if policy.fairness is not None or policy.step < 1 or shares.fairness is not None or shares.limit:
+            return False
+        group, _ = first.groups[0]
+        if len(cluster.waiting[first.cls]) == 1 and group.plain():
+            self.starts = untried(cluster, group, first.rows)
+        return self.starts is not None
 
     def among(self, sent: dict[int, list[tuple[int, int]]]) -> list[int]:
         """Return the classes, of those whose tasks the flow sends to machines, that `admit` needs; see `Contest`."""
@@ -93,11 +118,12 @@ class AdmissionCheck:
             return attempt.again
         if step < 1:
             proposals = self._cheapest(proposals, step, positions)
+        first = proposals[0] if len(proposals) == 1 else None
         if positions is not None and len(proposals) > 1:
             offers = self.builder.offers(np.array([p.cls.index for p in proposals]))
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
-        elif len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-            tasks, rows = proposals[0].in_line()
+        elif first is not None and not first.near:  # no machine is contested
+            tasks, rows = first.in_line()
             attempt.start_rows(tasks, rows, 0)
         else:
             for alike in self._together(proposals):

@@ -4,7 +4,7 @@ cimport cython
 
 from flowsched.boundary._values cimport frozen
 from flowsched.cluster._room cimport MovedFields
-from flowsched.cluster.records cimport Starts, TaskRecord, Transaction, World
+from flowsched.cluster.records cimport Starts, TaskRecord, Transaction, World, start_again
 
 
 @cython.locals(cluster=World, known=Starts)

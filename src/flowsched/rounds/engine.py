@@ -76,8 +76,6 @@ class RoundEngine:
         An engine without an adapter; see `flowsched.journal.engine.Engine`.
     """
 
-    adapter: None = None
-
     def __init__(self, policy: Policy, resources: Resources | Sequence[str], seed: int = 0) -> None:
         self.cluster = Cluster(resources)
         self.seed = seed
@@ -86,6 +84,10 @@ class RoundEngine:
     def fresh(self) -> RoundEngine:
         """Return a new engine of the same policy, resources and seed, without any event."""
         return RoundEngine(self.policy, self.cluster.resources, self.seed)
+
+    @property
+    def adapter(self) -> None:
+        """No adapter."""
 
     # -- the mirror ---------------------------------------------------------------------------------------------
 

@@ -4,8 +4,10 @@ cimport cython
 
 from flowsched.builder._arcs cimport with_room
 from flowsched.builder.builder cimport Builder
+from flowsched.builder.reading cimport read
 from flowsched.builder.scope cimport RoundScope
 from flowsched.cluster.records cimport Starts, Transaction, World, moved
+from flowsched.network._edits cimport NetworkEdits
 from flowsched.rounds.admission cimport AdmissionCheck
 
 
@@ -15,8 +17,11 @@ cdef class _Clock:
     cdef public object cost, changed
     cdef public bint late
 
-    @cython.locals(stats=dict, limited=cython.bint)
-    cdef bint run(self, batch, double start) except *
+    @cython.locals(limited=cython.bint)
+    cdef bint run(self, NetworkEdits batch, double start) except *
+
+
+cpdef tuple make_round(Builder builder, verdicts, now, time_limit)
 
 
 @cython.locals(cluster=World, clock=_Clock, transaction=Transaction, start=double, check=AdmissionCheck, scope=RoundScope, had_room=set,

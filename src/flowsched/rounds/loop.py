@@ -40,13 +40,11 @@ is the same until the first of them, if a round in between leaves cluster and ne
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping
+from array import array
+from collections.abc import Collection, Hashable, Mapping
 from functools import partial
 from math import inf
 from types import MappingProxyType
-
-import numpy as np
-from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
 from flowsched.boundary._values import frozen
@@ -72,6 +70,7 @@ from flowsched.rounds.withholding import withhold
 
 __all__ = ["again_at", "make_round"]
 
+_NOTHING: Collection[Hashable] = ()
 _NO_SHARES: Mapping[Hashable, Share] = MappingProxyType({})
 
 
@@ -83,7 +82,7 @@ class _Clock:
         self.update = self.solve = self.gap = 0.0
         self.solves = self.cost = 0
         self.late = False
-        self.changed: NDArray[np.int64] | None = None
+        self.changed: array[int] | None = None
 
     def run(self, batch: NetworkBatch, start: float) -> bool:
         """Optimise within the remaining time; return False without any flow."""
@@ -91,13 +90,13 @@ class _Clock:
         self.solves += 1
         try:
             with interruptible():
-                self.cost, self.changed, stats = batch.solve(max(self.deadline - start, 1e-6) if limited else -1.0)
+                self.cost, self.changed, gap = batch.solve(max(self.deadline - start, 1e-6) if limited else -1.0)
         except TimeLimitError:
             self.late = True
             return False
         finally:
             self.solve += time.perf_counter() - start
-        self.gap = float(stats["gap"])
+        self.gap = float(gap)
         self.late = limited and time.perf_counter() > self.deadline
         return True
 
@@ -135,7 +134,9 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     cluster.date(now)  # first, so that it is kept whatever the result of the round is
     clock = _Clock(inf if time_limit is None else start + time_limit)
     transaction, turn = Transaction(cluster, now), cluster.turn
-    changes, terms = builder.batch.count, builder.reservations.terms()
+    reservations, bounds = builder.reservations, builder.shares
+    changes = builder.batch.count
+    terms = reservations.terms() if reservations._holds or reservations._rooms else []
     cluster.midway = True
     try:
         with builder.round(now) as scope:
@@ -149,18 +150,24 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
                     had_room |= _settle(check, clock)
                 if gangs is not None:
                     start_gangs(check, gangs, clock.late)
-                check.restore_unneeded()
-                graceful = policy.preemption is not None and policy.preemption.graceful
-                withheld = withhold(check, graceful) if graceful or cluster.stopping else ()
-                starts, others = moved(transaction.before, cluster.by_row)
-                stops = stops_of(check, others) if others else None
+                stops, withheld = None, _NOTHING
+                if check.starts is not None:
+                    starts = check.starts
+                else:
+                    check.restore_unneeded()
+                    graceful = policy.preemption is not None and policy.preemption.graceful
+                    if graceful or cluster.stopping:
+                        withheld = withhold(check, graceful)
+                    starts, others = moved(transaction.before, cluster.by_row)
+                    if others:
+                        stops = stops_of(check, others)
                 shares = None
-                if builder.shares.fairness is not None or builder.shares.limit:
-                    report = builder.shares.report([task.group.job for task in transaction.before])
+                if bounds.fairness is not None or bounds.limit:
+                    report = bounds.report([task.group.job for task in transaction.before])
                     shares = None if report is None else ShareReport(*report)
                 out = () if gangs is None else gangs.out
                 waiting = NOBODY
-                if cluster.waiting or cluster.resting or withheld:
+                if check.starts is None and (cluster.waiting or cluster.resting or withheld):
                     taken = partial(_taken, cluster, starts, stops)
                     waiting = verdicts.waiting(had_room, clock.late, out, withheld, taken)
             finally:
@@ -211,13 +218,15 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         start = time.perf_counter()
         builder.update(cluster.changes(), scope)  # `make_round` has set the time
         if builder.waiting:
-            had_room.update(with_room(builder.classes, builder.waiting))
+            had_room |= set(with_room(builder.classes, builder.waiting))
         updated = time.perf_counter()
         clock.update += updated - start
         again = False
         if clock.run(builder.batch, updated):
             proposals = read(builder, scope, clock.changed, check.among)
             proposed |= bool(proposals)
+            if not (clock.late or scope.evictions.offers) and check.places_all(proposals):
+                return had_room
             again = check.admit(proposals)
         if scope.evictions.offers:
             scope.evictions.withdraw()

@@ -10,7 +10,6 @@ during a call.  A number is then the one before or after that call.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,15 +128,22 @@ class Meter:
             Time that records of the journal have taken so far.
         """
         stats = self._stats = round.stats
+        update, solve, read = stats.seconds_update, stats.seconds_solve, stats.seconds_read
+        solves, changes = stats.solves, stats.changes
         self._last = seconds, journal_seconds - self.journal_seconds
         self.journal_seconds = journal_seconds
-        self._update += stats.seconds_update
-        self._solve += stats.seconds_solve
-        self._read += stats.seconds_read
+        self._update += update
+        self._solve += solve
+        self._read += read
         self._seconds += seconds
-        self._slower[bisect_left(_BOUNDS, seconds)] += 1
-        self._solves += stats.solves
-        self._changes += stats.changes
+        slower = 0
+        for bound in _BOUNDS:
+            if seconds <= bound:
+                break
+            slower += 1
+        self._slower[slower] += 1
+        self._solves += solves
+        self._changes += changes
         self._waiting = round.waiting
         if LOGGER.isEnabledFor(logging.DEBUG):
             last = stats.seconds_update, stats.seconds_solve, stats.seconds_read, self._last[1]
