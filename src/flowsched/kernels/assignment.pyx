@@ -229,8 +229,9 @@ cdef int32_t LARGE = 256            # this number of rows: shifted clouds of 1,5
 cdef int64_t MOST = <int64_t> 1 << 59
 cdef double LARGEST = 1.7976931348623157e308
 cdef enum:
-    PASSES = 250        # over near pairs, before an exact improvement is given up
-    PASSES_BITS = 8
+    FRACTION = 53       # bits
+    TIES = 4194304      # near pairs; 20 bytes each
+    PENDING = -2
 cdef object ndarray = np.ndarray, int64 = np.dtype(np.int64)
 
 cdef struct Settled:    # the k-th column of a search, and the row that was scanned before it
@@ -239,6 +240,10 @@ cdef struct Settled:    # the k-th column of a search, and the row that was scan
     int64_t h           # reduced cost of that row's column, minus its distance
     int64_t price       # of the column before the search
     int64_t dist
+
+cdef struct Weight:     # fraction / 2**FRACTION is added to the whole
+    int64_t whole
+    int64_t fraction
 
 cdef struct Work:
     int32_t n, m
@@ -255,33 +260,35 @@ cdef struct Work:
     # -- of floats that were rounded -----------------------------------------------------------------------------
     double scale        # of their integers
     int64_t room        # for near pairs
-    int64_t *weight     # of a near pair: what it would add to the cost
-    int64_t *length     # of the shortest path to a row
+    Weight *ties        # room for more of them
+    Weight *weight      # of a near pair: what it would add to the cost
+    Weight *length      # of the shortest path to a row, with a fraction >= 0
     int32_t *near       # column of a near pair, by rows
     int32_t *first      # a row's near pairs are near[first[i]:first[i + 1]]
     int32_t *taken      # the near pair by which a row is matched
     int32_t *through    # the near pair by which a path enters a row, and the row before it
     int32_t *tail
-    int32_t *degree     # near pairs that lead to a row from rows that may be on a cycle; or a mark
+    int32_t *part       # rows that are on cycles together, by a row of them; -1: on none
     int32_t *queue
-    int32_t *mark        # of rows on a path, while a cycle is searched
+    int32_t *queued
+    int32_t *mark       # of rows that a search has found
 
 
 cdef int begin(Work *w, int32_t n, int32_t m, bint floats) except -1:
     """Make room for an n x m matrix."""
     cdef int64_t near = 16 * <int64_t>n + m + 64 if floats else 0, rows = <int64_t>n + 2 if floats else 0
-    cdef int64_t wide = <int64_t>n * m + 6 * <int64_t>m + near + rows
+    cdef int64_t wide = <int64_t>n * m + 6 * <int64_t>m + 2 * near + 2 * rows
     cdef char *room
     fs_allocate()
-    room = <char *>malloc(8 * wide + 4 * (<int64_t>m + 2 * <int64_t>n + near + 7 * rows))
+    room = <char *>malloc(8 * wide + 4 * (<int64_t>m + 2 * <int64_t>n + near + 8 * rows))
     if not room:
         raise MemoryError
     w.n, w.m, w.fuel, w.patience = n, m, FS_FUEL, -1
     w.cost = <int64_t *>room
     w.price = w.cost + <int64_t>n * m
     w.dist, w.settled = w.price + m, <Settled *>(w.price + 2 * m)
-    w.room = near
-    w.weight = <int64_t *>(w.settled + m)
+    w.room, w.ties = near, NULL
+    w.weight = <Weight *>(w.settled + m)
     w.length = w.weight + near
     w.row = <int32_t *>(w.length + rows)
     w.column = w.row + m
@@ -289,8 +296,14 @@ cdef int begin(Work *w, int32_t n, int32_t m, bint floats) except -1:
     w.near = w.waiting + n
     w.first = w.near + near
     w.taken, w.through, w.tail = w.first + rows, w.first + 2 * rows, w.first + 3 * rows
-    w.degree, w.queue, w.mark = w.first + 4 * rows, w.first + 5 * rows, w.first + 6 * rows
+    w.part, w.queue = w.first + 4 * rows, w.first + 5 * rows
+    w.queued, w.mark = w.first + 6 * rows, w.first + 7 * rows
     return 0
+
+
+cdef void end(Work *w) noexcept:
+    free(w.ties)
+    free(w.cost)
 
 
 cdef inline int spend(Work *w, int64_t work) except -1 nogil:
@@ -477,10 +490,9 @@ cdef bint match_integers(Work *w, const char *at, Py_ssize_t down, Py_ssize_t ac
 
 cdef int bits_of(Work *w, const Cost *cost) noexcept nogil:
     """Return the bits of the largest integers, before they are doubled."""
-    cdef int size = 0
-    if Cost is int32_t:
-        return 29
-    frexp(<double>(MOST // 2 // (w.n + <int64_t>w.m + 3)), &size)
+    cdef int size = 30
+    if Cost is int64_t:
+        frexp(<double>(MOST // 2 // (w.n + <int64_t>w.m + 3)), &size)
     return min(size - 1, 50)
 
 
@@ -563,11 +575,31 @@ cdef bint confirm(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, c
 
     Rounding has moved the cost of any n pairs by n / 2 units at most.  So a pair of a better matching is near: its reduced cost is at most n, and a column that
     a better matching leaves has a price of at least -n.  A better matching differs from this one along cycles of rows, each of which takes the column of the next one;
-    the node n stands for the free columns.  In most cases no cycle consists of near pairs: a basis has none.  Else exact costs decide.
+    the node n stands for the free columns.  In most cases no cycle consists of near pairs, as a basis has none.  Else exact costs decide.
     """
-    if list_near(w, cost) < 0:
+    cdef int32_t i
+    if list_near(w, cost) < 0 and (not make_room(w) or list_near(w, cost) < 0):
         return False
-    return peel(w) == 0 or (weigh(w, at, down, across, cost) and improve(w))
+    find_parts(w)
+    for i in range(w.n):
+        if w.part[i] >= 0:
+            return weigh(w, at, down, across, cost) and improve(w)
+    return True
+
+
+cdef bint make_room(Work *w) except -1 nogil:
+    """Make room for more near pairs, as many as a matrix with many equal costs has; False if there is, or if they are too many."""
+    cdef int64_t near = <int64_t>w.n * w.m + w.m
+    if w.ties or near > TIES:
+        return False
+    with gil:
+        fs_allocate()
+    w.ties = <Weight *>malloc(near * (sizeof(Weight) + sizeof(int32_t)))
+    if not w.ties:
+        with gil:
+            raise MemoryError
+    w.room, w.weight, w.near = near, w.ties, <int32_t *>(w.ties + near)
+    return True
 
 
 cdef int64_t list_near(Work *w, const Cost *cost) except? -2 nogil:
@@ -602,71 +634,74 @@ cdef inline int32_t owner(Work *w, int32_t j) noexcept nogil:
     return w.row[j] if w.row[j] >= 0 else w.n
 
 
-cdef int64_t peel(Work *w) except? -1 nogil:
-    """Remove rows that no near pair leads to, again and again: their degree becomes -1; return the number of the rest."""
-    cdef int32_t i, k, p, todo = 0
-    for i in range(w.n + 1):
-        w.degree[i] = 0
-    for i in range(w.n + 1):
-        for p in range(w.first[i], w.first[i + 1]):
-            k = owner(w, w.near[p])
-            w.degree[k] += k != i
-    for i in range(w.n + 1):
-        if w.degree[i] == 0:
-            w.degree[i] = -1
-            w.queue[todo] = i
-            todo += 1
-    k = 0
-    while k < todo:
-        i = w.queue[k]
-        k += 1
-        for p in range(w.first[i], w.first[i + 1]):
-            i = owner(w, w.near[p])
-            if w.degree[i] > 0:
-                w.degree[i] -= 1
-                if w.degree[i] == 0:
-                    w.degree[i] = -1
-                    w.queue[todo] = i
-                    todo += 1
-    return w.n + 1 - todo
+cdef int find_parts(Work *w) except -1 nogil:
+    """Set the part of each row: rows of the same part are on cycles of near pairs together; -1 without a cycle.
 
-
-cdef int fine(Work *w) noexcept nogil:
-    """Return the bits of a unit's fraction in weights, of which paths of `PASSES` pairs are summed."""
-    cdef int bits = 0
-    frexp(2.0 * w.n + 4, &bits)
-    return 62 - bits - PASSES_BITS
+    R. Tarjan, Depth-first search and linear graph algorithms, SIAM Journal on Computing 1 (1972); `mark` is the order in which rows are found.
+    """
+    cdef int32_t *low = w.queued
+    cdef int32_t *stack = w.queue
+    cdef int32_t start, v, k, parent, found = 0, height = 0
+    for v in range(w.n + 1):
+        w.mark[v] = 0
+    for start in range(w.n + 1):
+        if w.mark[start]:
+            continue
+        v, w.tail[start] = start, -1
+        while v >= 0:
+            if not w.mark[v]:
+                found += 1
+                w.mark[v] = low[v] = found
+                w.through[v], w.part[v] = w.first[v], PENDING
+                stack[height] = v
+                height += 1
+            if w.through[v] < w.first[v + 1]:
+                k = owner(w, w.near[w.through[v]])
+                w.through[v] += 1
+                if not w.mark[k]:
+                    w.tail[k] = v
+                    v = k
+                elif w.part[k] == PENDING:
+                    low[v] = min(low[v], w.mark[k])
+                continue
+            if low[v] == w.mark[v]:
+                k = -1 if stack[height - 1] == v else v
+                while True:
+                    height -= 1
+                    w.part[stack[height]] = k
+                    if stack[height] == v:
+                        break
+            parent = w.tail[v]
+            if parent >= 0:
+                low[parent] = min(low[parent], low[v])
+            v = parent
+    return 0
 
 
 cdef bint weigh(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, const Cost *cost) except -1 nogil:
     """Set the weights of near pairs: what each adds to the cost, exactly; False if a fraction is too fine."""
-    cdef int bits = fine(w)
-    cdef double one = ldexp(1, bits), x, part
+    cdef double x, fraction, one = <double>(<int64_t>1 << FRACTION)
     cdef const Cost *c
-    cdef int64_t base, fraction, own
+    cdef int64_t base, own
     cdef int32_t i, j, p
     for i in range(w.n):
-        if w.degree[i] < 0:
+        if w.part[i] < 0:
             continue
         c = cost + <int64_t>i * w.m
-        base = c[w.column[i]] - w.price[w.column[i]]
-        own = 0
+        base, own = c[w.column[i]] - w.price[w.column[i]], 0
         for p in range(w.first[i], w.first[i + 1]):
             j = w.near[p]
             x = (<const double *>(at + i * down + j * across))[0]
-            part = (x * w.scale - <double>(c[j] >> 1)) * one
-            if x * w.scale / w.scale != x or not fabs(part) <= one:
+            fraction = (x * w.scale - <double>(c[j] >> 1)) * one
+            if x * w.scale / w.scale != x or not fabs(fraction) <= one or <double><int64_t>fraction != fraction:
                 return False
-            fraction = <int64_t>part
-            if <double>fraction != part:
-                return False
-            w.weight[p] = ((c[j] - w.price[j] - base) >> 1 << bits) + fraction
+            w.weight[p].whole, w.weight[p].fraction = (c[j] - w.price[j] - base) >> 1, <int64_t>fraction
             if j == w.column[i]:
-                w.taken[i], own = p, fraction
+                w.taken[i], own = p, <int64_t>fraction
         for p in range(w.first[i], w.first[i + 1]):
-            w.weight[p] -= own
+            w.weight[p].fraction -= own
     for p in range(w.first[w.n], w.first[w.n + 1]):
-        w.weight[p] = -(w.price[w.near[p]] >> 1) << bits
+        w.weight[p].whole, w.weight[p].fraction = -(w.price[w.near[p]] >> 1), 0
     return True
 
 
@@ -676,49 +711,55 @@ cdef bint improve(Work *w) except -1 nogil:
     The algorithm of Bellman and Ford, with a queue; a pass takes the rows whose paths became shorter since the last one.
     """
     cdef int32_t i, j, k, p, waiting = 0, passes = 0, at = 0, end
-    cdef int64_t work = 64 * (<int64_t>w.first[w.n + 1] + w.n), length
-    cdef int bits = fine(w)
+    cdef int64_t work = 64 * (<int64_t>w.first[w.n + 1] + w.n)
+    cdef Weight length
     cdef bint changed = True
     while True:
         if changed:
-            waiting = passes = at = 0
+            waiting = at = 0
             for i in range(w.n + 1):
-                w.length[i], w.tail[i] = 0, -1
-                if w.degree[i] >= 0:
-                    w.degree[i], w.queue[waiting] = 1, i
+                w.length[i].whole, w.length[i].fraction, w.tail[i], w.queued[i] = 0, 0, -1, w.part[i] >= 0
+                if w.part[i] >= 0:
+                    w.queue[waiting] = i
                     waiting += 1
             changed = False
         if waiting == 0:
             return True
-        passes += 1
-        if passes > PASSES or work < 0:
-            return False
         for end in range(waiting, 0, -1):
             i = w.queue[at]
             at = at + 1 if at < w.n else 0
             waiting -= 1
-            w.degree[i] = 0
-            work -= w.first[i + 1] - w.first[i]
+            w.queued[i] = False
+            work -= 1 + w.first[i + 1] - w.first[i]
             for p in range(w.first[i], w.first[i + 1]):
                 j = w.near[p]
                 k = owner(w, j)
-                if k == i:
+                if k == i or w.part[k] != w.part[i]:
                     continue
-                length = w.length[i] + w.weight[p]
+                length = w.length[i]
+                length.whole += w.weight[p].whole
+                length.fraction += w.weight[p].fraction
                 if i < w.n:
-                    length -= w.weight[w.taken[i]]
+                    length.whole -= w.weight[w.taken[i]].whole
+                    length.fraction -= w.weight[w.taken[i]].fraction
                 if k == w.n:
-                    length += (w.price[j] >> 1) << bits
-                if length < w.length[k]:
+                    length.whole += w.price[j] >> 1
+                length.whole += length.fraction >> FRACTION
+                length.fraction &= (<int64_t>1 << FRACTION) - 1
+                if length.whole < w.length[k].whole or (length.whole == w.length[k].whole and length.fraction < w.length[k].fraction):
                     w.length[k], w.tail[k], w.through[k] = length, i, p
-                    if not w.degree[k]:
-                        w.degree[k] = 1
+                    if not w.queued[k]:
+                        w.queued[k] = True
                         w.queue[(at + waiting) % (w.n + 1)] = k
                         waiting += 1
-        k = on_cycle(w)
-        if k >= 0:
-            exchange(w, k)
-            changed = True
+        if work < 0:
+            return False
+        passes += 1
+        if passes % 16 == 0:
+            k = on_cycle(w)
+            if k >= 0:
+                exchange(w, k)
+                changed = True
 
 
 cdef int32_t on_cycle(Work *w) except? -2 nogil:
@@ -819,7 +860,7 @@ def assign(cost, bint maximize, /):
                 if view.format[0] == c"d":
                     prices = prices / fabs(w.scale)
         finally:
-            free(w.cost)
+            end(&w)
     finally:
         PyBuffer_Release(&view)
     if not done:
@@ -856,7 +897,7 @@ def rounded(cost, bint maximize, /):
             to[k] = w.cost[k] >> 1
         return whole.reshape(w.n, w.m), fabs(w.scale)
     finally:
-        free(w.cost)
+        end(&w)
         PyBuffer_Release(&view)
 
 
@@ -883,7 +924,7 @@ def confirmed(cost, bint maximize, const int64_t[::1] columns, const int64_t[::1
             start(found)[i] = w.column[i]
         return found
     finally:
-        free(w.cost)
+        end(&w)
         PyBuffer_Release(&view)
 
 
@@ -903,4 +944,4 @@ def match(const int64_t[:, ::1] cost, /):
         prices >>= 1
         return columns, prices
     finally:
-        free(w.cost)
+        end(&w)
