@@ -15,14 +15,15 @@ columns).  When n = m, a column reduction comes first: the price of a column is 
 All costs are doubled, and the price of a matched column is lowered by 1 meanwhile.  So a free column is the best one among equals, and a scan of a row finds it without
 another look.
 
-The caller keeps (n + m + 3) * |c| below 2**59, so no price and no path length overflows.
+The caller keeps (n + m + 3) * |c| below 2**59, so no price and no path length overflows.  Floats are rounded to integers; where rounding may decide, so do
+their exact values, see `confirm`.
 
 R. Jonker and A. Volgenant, A shortest augmenting path algorithm for dense and sparse linear assignment problems, Computing 38 (1987).
 """
 
 from cpython.buffer cimport PyBUF_FORMAT, PyBUF_STRIDED_RO, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport fabs, frexp, ldexp
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -339,6 +340,26 @@ cdef inline int lower(Work *w, const Cost *cost, int32_t i) except -1 nogil:
     return 0
 
 
+cdef bint is_clipped(Work *w, const Cost *cost) noexcept nogil:
+    """True if most costs are equal to the largest, as of rows 0 and n / 2.
+
+    Then columns whose least cost is below it compete for the same rows, and the rows that get the rest have to move all prices.
+    """
+    cdef const Cost *c = cost
+    cdef Cost largest
+    cdef int32_t j, equal, _turn
+    for _turn in range(2):
+        largest, equal = c[0], 0
+        for j in range(w.m):
+            if c[j] > largest:
+                largest, equal = c[j], 0
+            equal += c[j] == largest
+        if 2 * equal <= w.m:
+            return False
+        c = cost + <int64_t>w.m * (w.n // 2)
+    return True
+
+
 cdef int match_columns(Work *w) except -1 nogil:
     """Give each column the row of its least cost, if that is free yet."""
     cdef int32_t i, j
@@ -432,7 +453,7 @@ cdef int solve(Work *w, const Cost *cost) except -1 nogil:
         w.column[i] = -1
     for j in range(w.m):
         w.row[j] = -1
-    if w.n == w.m:
+    if w.n == w.m and not is_clipped(w, cost):
         match_columns(w)
     else:
         for j in range(w.m):
@@ -710,8 +731,8 @@ cdef bint improve(Work *w) except -1 nogil:
 
     The algorithm of Bellman and Ford, with a queue; a pass takes the rows whose paths became shorter since the last one.
     """
-    cdef int32_t i, j, k, p, waiting = 0, passes = 0, at = 0, end
-    cdef int64_t work = 64 * (<int64_t>w.first[w.n + 1] + w.n)
+    cdef int32_t i, j, k, p, waiting = 0, passes = 0, at = 0, _left
+    cdef int64_t work = 12 * <int64_t>w.first[w.n + 1] + 64 * <int64_t>w.n + 4096
     cdef Weight length
     cdef bint changed = True
     while True:
@@ -725,7 +746,7 @@ cdef bint improve(Work *w) except -1 nogil:
             changed = False
         if waiting == 0:
             return True
-        for end in range(waiting, 0, -1):
+        for _left in range(waiting, 0, -1):
             i = w.queue[at]
             at = at + 1 if at < w.n else 0
             waiting -= 1

@@ -59,7 +59,8 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     The matching is an exact optimum of the given numbers, without rounding: integers, and floats of any size.  So a huge number may stand for "only if there is no other way".
     For example, with costs of 1e300 among costs of about 1, the number of pairs of 1e300 is minimal, and the other pairs have the least cost.
 
-    A dense matrix is solved by the method of Jonker and Volgenant, a sparse one as a flow.
+    A dense matrix is solved by the method of Jonker and Volgenant, a sparse one as a flow.  Floats are rounded first; then their exact values decide between pairs that
+    are nearly equal, see :doc:`/explanation/kernel`.
 
     Examples
     --------
@@ -113,7 +114,9 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     return lines[order], order
 
 
-def _from_potentials(cost: NDArray[Any], maximize: bool, potential: NDArray[Any]) -> tuple[Int64Array, Int64Array] | None:
+def _from_potentials(
+    cost: NDArray[Any], maximize: bool, potential: NDArray[Any]
+) -> tuple[Int64Array, Int64Array] | None:
     """Match by the network simplex; None for floats whose rounding may decide."""
     n, m = cost.shape
     if cost.dtype.kind != "f":
