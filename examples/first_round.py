@@ -4,8 +4,8 @@ import flowsched as fs
 
 sched = fs.Scheduler(resources=("cpu", "gpu"))
 sched.apply(
-    fs.MachineAdded("node-1", {"cpu": 32, "gpu": 2}, labels={"gpu_model": "T4"}),
-    fs.MachineAdded("node-2", {"cpu": 96}),
+    fs.MachineAdded("machine-1", {"cpu": 32, "gpu": 2}, labels={"gpu_model": "T4"}),
+    fs.MachineAdded("machine-2", {"cpu": 96}),
     fs.JobSubmitted("train", [fs.Task(f"train-{i}", {"cpu": 8, "gpu": 1}) for i in range(3)], priority=2),
     fs.JobSubmitted("web", [fs.Task("web-0", {"cpu": 4})], priority=1),  # a lower number is better
 )

@@ -48,7 +48,7 @@ def run(
     keep(lambda: outcome)
     say("fairness: SNP of batch, service and mixed load")
     outcome.snp = measure_fairness(outcome, quick, seed)
-    measure_shares(outcome, quick, seed)
+    measure_shares(outcome, seed)
     say("placement: 10 to 40 tasks that want a GPU")
     outcome.gpu = measure_placement(outcome, seed)
     say("priority: three loads of 480")

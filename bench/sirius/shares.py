@@ -78,9 +78,8 @@ def _distance(bounds: bool, count: int, seed: int) -> float | None:
     return 100 * float(np.mean(worst)) if worst else None
 
 
-def measure_shares(outcome: Outcome, quick: bool, seed: int) -> None:
+def measure_shares(outcome: Outcome, seed: int, count: int = 40) -> None:
     """Add a row of the mean distance with bounds and without."""
-    count = 15 if quick else 40
     with_, without = (_distance(bounds, count, seed) for bounds in (True, False))
     if with_ is None or without is None:
         outcome.notes.append(f"7: no task waits in the load of {count} jobs: the row of shares is left out")
