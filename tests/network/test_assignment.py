@@ -24,6 +24,8 @@ def draw(rng, kind, shape):
         return rng.integers(-(10**9), 10**9, shape)
     if kind == "float":
         return rng.random(shape)
+    if kind == "clipped":
+        return np.minimum(rng.integers(0, 30, shape), 7)
     if kind == "ties":
         return np.round(rng.random(shape), 1)
     if kind == "far apart":
@@ -32,7 +34,7 @@ def draw(rng, kind, shape):
 
 
 @pytest.mark.parametrize("maximize", [False, True])
-@pytest.mark.parametrize("kind", ["few values", "wide", "float", "ties", "far apart", "negative"])
+@pytest.mark.parametrize("kind", ["few values", "wide", "float", "clipped", "ties", "far apart", "negative"])
 def test_dense_against_scipy(kind, maximize):
     rng = np.random.default_rng(len(kind))
     for n in range(1, 9):
@@ -110,7 +112,8 @@ def test_a_stack_with_pairs_that_may_not_be_matched():
 
 
 def test_other_threads_run_while_a_stack_is_matched():
-    stack = np.random.default_rng(0).integers(0, 10**6, (4, 400, 400))
+    i = np.arange(1, 401)
+    stack = np.tile(np.outer(i, i), (4, 1, 1))
     begun, ended, within = threading.Event(), threading.Event(), []
 
     def match_small():
@@ -192,6 +195,9 @@ FLOATS = {
     "all sizes": lambda rng, shape: rng.random(shape) * 10.0 ** rng.integers(-300, 300, shape),
     "last bits": lambda rng, shape: 1 + rng.integers(0, 3, shape) * 2.0**-52,
     "both ends": lambda rng, shape: rng.choice([5e-324, 1e-310, 1.0, 1e308, -1e308], shape),
+    "a few units apart": lambda rng, shape: (
+        1e6 * rng.integers(0, 3, shape) + rng.random(shape) * 2.0 ** -rng.integers(20, 32)
+    ),
     "singles": lambda rng, shape: rng.random(shape).astype(np.float32),
 }
 
@@ -216,6 +222,38 @@ def test_floats_are_matched_exactly(kind, maximize):
             else:
                 assert len(rows) == min(n, m)
                 assert sum(map(Fraction, cost[rows, columns].tolist())) == best
+
+
+def distances(rng, shape, span):
+    """Distances of points of a grid: many pairs of sums that are equal, or equal but for the last bits."""
+    x, y = rng.integers(0, span, (shape[0], 1, 2)), rng.integers(0, span, (1, shape[1], 2))
+    return np.hypot(*np.moveaxis(x - y, 2, 0))
+
+
+NEARLY_EQUAL = {
+    "equal": lambda rng, shape: np.full(shape, 1 / 3),
+    "uniform": lambda rng, shape: rng.random(shape),
+    "grid": lambda rng, shape: distances(rng, shape, 12),
+    "clipped": lambda rng, shape: np.minimum(distances(rng, shape, 50), 5.3),
+    "thirds": lambda rng, shape: rng.integers(0, 40, shape) / 3,
+    "one point to another": lambda rng, shape: np.where(np.eye(*shape), 9, np.abs(np.subtract.outer(*map(rng.permutation, shape)) / 7.0)),
+    "stand-ins": lambda rng, shape: np.where(rng.random(shape) < 0.5, 1e5, rng.random(shape)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(80, 80), (25, 25), (60, 90), (90, 60)])
+@pytest.mark.parametrize("kind", NEARLY_EQUAL)
+def test_rounded_floats_are_matched_exactly(kind, shape):
+    """The kernel answers by itself, and finds the cost that the general way finds for a list."""
+    rng = np.random.default_rng([len(kind), *shape])
+    for maximize in (False, True):
+        for order in "CF":
+            for _ in range(effort(2, 50)):
+                cost = np.asarray(NEARLY_EQUAL[kind](rng, shape), order=order)
+                rows, columns = kernel.assign(cost, maximize)
+                assert len(set(rows.tolist())) == len(set(columns.tolist())) == min(shape)
+                best = fs.assignment(cost.tolist(), maximize=maximize)
+                assert sum(map(Fraction, cost[rows, columns].tolist())) == sum(map(Fraction, cost[best].tolist()))
 
 
 @pytest.mark.parametrize("shape", [(60, 60), (30, 70)])
@@ -266,6 +304,12 @@ def test_long_searches_are_left_to_the_simplex(shape, maximize):
     rows, columns = fs.assignment(cost, maximize=maximize)
     assert (np.diff(rows) > 0).all() and len(set(columns.tolist())) == len(rows) == min(shape)
     assert cost[rows, columns].sum() == cost[linear_sum_assignment(cost, maximize=maximize)].sum()
+    floats = np.sqrt(np.abs(cost)) * np.sign(cost)
+    assert kernel.assign(floats, maximize).dtype == np.float64
+    rows, columns = fs.assignment(floats, maximize=maximize)
+    best = fs.assignment(floats.tolist(), maximize=maximize)
+    assert sum(map(Fraction, floats[rows, columns].tolist())) == sum(map(Fraction, floats[best].tolist()))
+    rows, columns = fs.assignment(cost, maximize=maximize)
     huge = cost * (
         2**58 // int(abs(cost).max()) // (sum(shape) + 3) + 1
     )  # beyond the range of the simplex, not of assignment

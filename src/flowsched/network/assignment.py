@@ -59,7 +59,8 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     The matching is an exact optimum of the given numbers, without rounding: integers, and floats of any size.  So a huge number may stand for "only if there is no other way".
     For example, with costs of 1e300 among costs of about 1, the number of pairs of 1e300 is minimal, and the other pairs have the least cost.
 
-    A dense matrix is solved by the method of Jonker and Volgenant, a sparse one as a flow.
+    A dense matrix is solved by the method of Jonker and Volgenant, a sparse one as a flow.  Floats are rounded first; then their exact values decide between pairs that
+    are nearly equal, see :doc:`/explanation/kernel`.
 
     Examples
     --------
@@ -77,8 +78,9 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
         return found
     if found is not None:
         with suppress(CostRangeError):  # beyond the range of the simplex: the longer way is left
-            plan = transport(-cost if maximize else cost, 1, 1, potential=found)
-            return plan.rows, plan.columns
+            pairs = _from_potentials(cost, maximize, found)
+            if pairs is not None:
+                return pairs
     refuse_masked("cost", cost)
     if not hasattr(cost, "tocsr"):
         cost = np.asarray(cost)
@@ -110,6 +112,26 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
     lines = _dense(np.ascontiguousarray(whole.T), None if rest is None else np.ascontiguousarray(rest.T), bits)
     order = np.argsort(lines)
     return lines[order], order
+
+
+def _from_potentials(
+    cost: NDArray[Any], maximize: bool, potential: NDArray[Any]
+) -> tuple[Int64Array, Int64Array] | None:
+    """Match by the network simplex; None for floats whose rounding may decide."""
+    n, m = cost.shape
+    if cost.dtype.kind != "f":
+        plan = transport(-cost if maximize else cost, 1, 1, potential=potential)
+        return plan.rows, plan.columns
+    if n > m:
+        potential = -np.roll(potential, m)
+    wide = cost.T if n > m else cost
+    whole, scale = kernel.rounded(wide, maximize)
+    plan = transport(whole, 1, 1, potential=np.rint(potential * scale).astype(np.int64))
+    columns = kernel.confirmed(wide, maximize, plan.columns, plan.potential[len(wide) :])
+    if columns is None or n <= m:
+        return None if columns is None else (plan.rows, columns)
+    order = np.argsort(columns)
+    return columns[order], order
 
 
 def _stacked(cost: NDArray[Any], maximize: bool) -> tuple[Int64Array, Int64Array]:
