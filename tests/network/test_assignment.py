@@ -231,6 +231,7 @@ def distances(rng, shape, span):
 
 
 NEARLY_EQUAL = {
+    "equal": lambda rng, shape: np.full(shape, 1 / 3),
     "uniform": lambda rng, shape: rng.random(shape),
     "grid": lambda rng, shape: distances(rng, shape, 12),
     "clipped": lambda rng, shape: np.minimum(distances(rng, shape, 50), 5.3),

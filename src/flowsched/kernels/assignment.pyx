@@ -610,7 +610,7 @@ cdef bint confirm(Work *w, const char *at, Py_ssize_t down, Py_ssize_t across, c
 
 cdef bint make_room(Work *w) except -1 nogil:
     """Make room for more near pairs, as many as a matrix with many equal costs has; False if there is, or if they are too many."""
-    cdef int64_t near = <int64_t>w.n * w.m + w.m
+    cdef int64_t near = <int64_t>w.n * w.m + w.m + 16
     if w.ties or near > TIES:
         return False
     with gil:
