@@ -40,8 +40,8 @@ def wanted(random: Random) -> dict[str, object]:
 
 
 @given(st.integers(0, 2**32))
-def test_a_new_class_is_compared_as_shape_by_shape(seed: int) -> None:
-    random, suitability = Random(seed), Suitability(-1)
+def test_new_classes_and_new_shapes_are_compared_as_one_by_one(seed: int) -> None:
+    random, suitability, known = Random(seed), Suitability(-1), {}
     taints = [("t", "1", "NoSchedule"), ("t", "", "PreferNoSchedule"), ("u", "2", "NoExecute")]
     tolerations = [("t", "1", None), (None, None, None), ("u", None, "NoExecute")]
     for turn in range(12):
@@ -51,14 +51,18 @@ def test_a_new_class_is_compared_as_shape_by_shape(seed: int) -> None:
             )  # fmt: skip
             capacity = np.array([random.randint(0, 3), random.randint(0, 3)], np.int64)
             suitability.settle([random.randrange(6)], capacity, machine)
-            continue
-        demand = np.array([random.randint(0, 3), random.randint(0, 3)], np.int64)
-        asked = wanted_labels("constraints", wanted(random)), random.sample(tolerations, random.randint(0, 2))
-        class_id = random.randrange(4)
-        suitability.add_class(class_id, demand, *asked)
-        for shape, key in suitability._keys.items():
-            assert suitability._suits[class_id, shape] == (not any(unsuited(key, *asked))), (key, asked)
-            enough = key[2] != 0 and all(need <= amount for need, amount in zip(demand, key[0], strict=True))
-            assert suitability._holds[class_id, shape] == enough
-        if random.random() < 0.5:
+        else:
+            demand = np.array([random.randint(0, 3), random.randint(0, 3)], np.int64)
+            asked = wanted_labels("constraints", wanted(random)), random.sample(tolerations, random.randint(0, 2))
+            class_id = random.randrange(4)
+            suitability.add_class(class_id, demand, *asked)
+            known[class_id] = demand, asked
+        for class_id, (demand, asked) in known.items():
+            for shape, key in suitability._keys.items():
+                assert suitability._suits[class_id, shape] == (not any(unsuited(key, *asked))), (key, asked)
+                enough = key[2] != 0 and all(need <= amount for need, amount in zip(demand, key[0], strict=True))
+                assert suitability._holds[class_id, shape] == enough
+        if known and random.random() < 0.3:
+            class_id = random.choice(list(known))
             suitability.drop_class(class_id)
+            del known[class_id]

@@ -323,8 +323,10 @@ class Builder:
             withheld = {**withheld, **blocked}
             patient = dict.fromkeys(filterfalse(blocked.__contains__, patient))
         if self.gang_groups:
-            may_reserve = partial(self._may_reserve, self.shares.runs(self.policy.fairness))
-            self.reservations.update(patient, scope.now, backfill, withheld, self.gangs(), may_reserve)
+            gangs = self.gangs()
+            runs = self.shares.runs(self.policy.fairness) if gangs else Counter[Hashable]()
+            may_reserve = partial(self._may_reserve, runs)
+            self.reservations.update(patient, scope.now, backfill, withheld, gangs, may_reserve)
         else:
             self.reservations.update(patient, scope.now, backfill, withheld)
 

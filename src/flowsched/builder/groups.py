@@ -11,8 +11,8 @@ A group supplies its tasks, waiting and running.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 
@@ -200,7 +200,7 @@ class GroupNodes:
 
     def wake_at(self, due: float, group: Group) -> None:
         """Lower `due` to at most this time."""
-        heapq.heappush(self._due, (due, group.serial))
+        heappush(self._due, (due, group.serial))
 
     def update(
         self,
@@ -235,7 +235,7 @@ class GroupNodes:
 
     def _aged(self, now: float) -> Iterator[Group]:
         while self._due and self._due[0][0] <= now:
-            due, serial = heapq.heappop(self._due)
+            due, serial = heappop(self._due)
             group = self._serials.get(serial)
             if group is not None and self.nodes[group].due == due:
                 yield group
@@ -243,21 +243,21 @@ class GroupNodes:
     def _set_due(self, node: GroupNode, due: float, group: Group) -> None:
         node.due = due
         if due < inf:
-            heapq.heappush(self._due, (due, group.serial))
+            heappush(self._due, (due, group.serial))
 
     def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
         """Set the cost of waiting by the waiting time of the oldest task."""
-        bucket, due = 0, inf
+        bucket, due, waiting = 0, inf, policy.waiting
         first = group.waiting.head()
         if first is not None:
             since = first.since
-            bucket, due = bucket_and_due(policy.waiting.ends, now if since is None else since, now)
+            bucket, due = bucket_and_due(waiting.ends, now if since is None else since, now)
         if bucket != node.bucket:
             node.bucket = bucket
             self._set_cost(group, node, policy, urged)
             if group in self.patient:
                 del self.patient[group]
-            reserve = policy.waiting.reserve
+            reserve = waiting.reserve
             # Room does not help a task that waits for better company, so nothing is kept free for it.
             if (
                 reserve is not None
@@ -268,7 +268,7 @@ class GroupNodes:
         if due != node.due:
             node.due = due
             if due < inf:
-                heapq.heappush(self._due, (due, group.serial))
+                heappush(self._due, (due, group.serial))
 
     def _set_cost(self, group: Group, node: GroupNode, policy: Policy, urged: Collection[Group]) -> None:
         bucket = policy.waiting.buckets if group in urged else node.bucket

@@ -22,6 +22,9 @@ Bools = NDArray[np.bool_]
 ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None, tuple[Requirement, ...]]
 """Capacity, labels, slots and taints."""
 
+_Wants = tuple[list[int], Mapping[str, Wanted], Sequence[Requirement]]
+"""Demand, constraints and tolerations of a class."""
+
 
 def unsuited(shape: ShapeKey, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]) -> Iterator[str]:
     """Yield the reasons why a shape is unsuitable for a class: labels that its constraints exclude, and taints, by key."""
@@ -115,6 +118,67 @@ class _Index:
         found[shapes] = kept
 
 
+class _Wishes:
+    """Classes by the values of labels that they want, so that a new shape is compared with its own values, not with each class.
+
+    Attributes
+    ----------
+    classes : ndarray of int64, shape (n,)
+    demand : ndarray of int64, shape (n, resources)
+    labels : ndarray of int64, shape (n,)
+        Number of labels that each class wants a value of.
+    by : dict of str to (dict of str to list of int)
+        Positions by label and wanted value.
+    odd : list of (int, mapping)
+        Positions of classes with other requirements of labels, and their constraints.
+    tolerating : dict of tuple to list of int
+        Positions by tolerations.
+    """
+
+    def __init__(self, wants: Mapping[int, _Wants]) -> None:
+        self.classes = np.array(list(wants), np.int64)
+        self.demand = np.array([demand for demand, _, _ in wants.values()], np.int64)
+        self.labels = np.zeros(len(wants), np.int64)
+        self.by: dict[str, dict[str, list[int]]] = {}
+        self.odd: list[tuple[int, Mapping[str, Wanted]]] = []
+        self.tolerating: dict[tuple[Requirement, ...], list[int]] = {}
+        for i, (_, constraints, tolerations) in enumerate(wants.values()):
+            self.tolerating.setdefault(tuple(tolerations), []).append(i)
+            if any(wanted and type(wanted[0]) is not str for wanted in constraints.values()):
+                self.odd.append((i, constraints))
+                continue
+            self.labels[i] = len(constraints)
+            for label, wanted in constraints.items():
+                values = self.by.setdefault(label, {})
+                for value in dict.fromkeys(wanted):
+                    values.setdefault(value, []).append(i)
+
+    def holds(self, shape: ShapeKey) -> Bools:
+        """Return True for the classes for which the shape is large enough."""
+        capacity, _, slots, _ = shape
+        fits: Bools = np.all(self.demand <= np.array(capacity, np.int64), axis=1)
+        return np.zeros_like(fits) if slots == 0 else fits
+
+    def suits(self, shape: ShapeKey) -> Bools:
+        """Return True for the classes that labels and taints admit; as `unsuited`."""
+        _, labels, _, taints = shape
+        met = np.zeros_like(self.labels)
+        for label, value in labels:
+            met[self.by.get(label, {}).get(value, [])] += 1
+        found: Bools = met == self.labels
+        for i, constraints in self.odd:
+            found[i] = not any(unsuited((shape[0], labels, None, ()), constraints, ()))
+        if hard := [taint for taint in taints if taint[2] in HARD]:
+            for tolerations, some in self.tolerating.items():
+                if any(keeps_off(taint, tolerations) for taint in hard):
+                    found[some] = False
+        return found
+
+
+_CACHES = ("_snapshot", "_ever", "_most", "_index", "_wishes")
+"""Attributes of `Suitability` that are worked out from the others."""
+
+
 class Suitability(Columns, typed=SuitabilityColumns):
     """Shapes of machines, each compared once with every class.
 
@@ -134,7 +198,7 @@ class Suitability(Columns, typed=SuitabilityColumns):
     def __init__(self, device: int) -> None:
         self.device = device
         super().__init__()
-        self._wants: dict[int, tuple[list[int], Mapping[str, Wanted], Sequence[Requirement]]] = {}
+        self._wants: dict[int, _Wants] = {}
         self._shapes: dict[ShapeKey, int] = {}
         self._keys: dict[int, ShapeKey] = {}
         self._users: dict[int, int] = {}
@@ -143,15 +207,16 @@ class Suitability(Columns, typed=SuitabilityColumns):
         self._ever: dict[int, NDArray[np.uint8]] = {}
         self._most: dict[int, int] = {}
         self._index: _Index | None = None
+        self._wishes: _Wishes | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except caches; an image that contained them would not be checked."""
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_snapshot", "_ever", "_most", "_index")}
+        return {name: value for name, value in state.items() if name not in _CACHES}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._snapshot, self._ever, self._most, self._index = None, {}, {}, None
+        self._snapshot, self._ever, self._most, self._index, self._wishes = None, {}, {}, None, None
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -168,8 +233,11 @@ class Suitability(Columns, typed=SuitabilityColumns):
             self._ever.clear()
             self._index = None
             self.grow(shapes=shape + 1)
-            for class_id in self._wants:
-                self._match(class_id, shape)
+            if self._wants:
+                if self._wishes is None:
+                    self._wishes = _Wishes(self._wants)
+                self._suits[self._wishes.classes, shape] = self._wishes.suits(key)
+                self._holds[self._wishes.classes, shape] = self._wishes.holds(key)
         self._users[shape] += len(rows)
         self._most.clear()
         self.of[rows] = shape
@@ -201,6 +269,7 @@ class Suitability(Columns, typed=SuitabilityColumns):
         """Add a class."""
         self.grow(classes=class_id + 1)
         self._wants[class_id] = demand.tolist(), constraints, tolerations
+        self._wishes = None
         if self._index is None:
             self._index = _Index(self._keys, self._suits.shape[1], len(demand))
         self._suits[class_id] = self._index.suits(constraints, tolerations)
@@ -209,15 +278,9 @@ class Suitability(Columns, typed=SuitabilityColumns):
     def drop_class(self, class_id: int) -> None:
         """Drop a class."""
         del self._wants[class_id]
+        self._wishes = None
         self._ever.pop(class_id, None)
         self._most.pop(class_id, None)
-
-    def _match(self, class_id: int, shape: int) -> None:
-        (capacity, _, slots, _), (demand, constraints, tolerations) = self._keys[shape], self._wants[class_id]
-        self._suits[class_id, shape] = not any(unsuited(self._keys[shape], constraints, tolerations))
-        self._holds[class_id, shape] = slots != 0 and all(
-            need <= amount for need, amount in zip(demand, capacity, strict=True)
-        )
 
     # -- both ---------------------------------------------------------------------------------------------------
 

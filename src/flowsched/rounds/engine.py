@@ -179,10 +179,8 @@ class RoundEngine:
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
         """Carry out a round; see `Scheduler.commit`."""
         policy = self.builder.policy
-        quotas = None if policy.quotas is None else self._mirror().quotas
-        done = carry_out(
-            self.cluster, round, only, policy.preemption is not None and policy.preemption.graceful, quotas
-        )
+        preemption, quotas = policy.preemption, None if policy.quotas is None else self._mirror().quotas
+        done = carry_out(self.cluster, round, only, preemption is not None and preemption.graceful, quotas)
         if type(round.shares) is ShareReport:  # `isinstance` calls the abstract class, in every commit
             self._book(round.shares, done.accepted)
         return done

@@ -183,10 +183,10 @@ def _make(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | 
     changes = builder.batch.count - changes
     again = again_at(builder, scope, cut, 0 if waiting is NOBODY else len(waiting), terms, changes > 0)
     nodes, arcs = builder.batch.sizes()
+    read = time.perf_counter() - start - clock.update - clock.solve
     stats = frozen(RoundStats, {
         "nodes": nodes, "arcs": arcs, "changes": changes, "solves": clock.solves, "gap": clock.gap, "cost": clock.cost,
-        "seconds_update": clock.update, "seconds_solve": clock.solve,
-        "seconds_read": time.perf_counter() - start - clock.update - clock.solve,
+        "seconds_update": clock.update, "seconds_solve": clock.solve, "seconds_read": read,
     })  # fmt: skip
     attributes = {
         "now": now, "placements": starts.placements, "preemptions": {}, "migrations": {}, "waiting": waiting,
