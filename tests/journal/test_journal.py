@@ -593,7 +593,7 @@ def test_an_interrupt_as_a_journal_is_opened_is_what_comes_out(tmp_path: Path, m
     """Closing what was not open opened it a second time, and that error came out."""
     opened: list[Path] = []
 
-    def interrupted(path: Path) -> None:
+    def interrupted(path: Path, standby: bool) -> None:
         opened.append(path)
         raise KeyboardInterrupt if len(opened) == 1 else fs.InputError("in use by another scheduler")
 
