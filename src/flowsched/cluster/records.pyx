@@ -363,6 +363,8 @@ cdef int insert(Chain chain, list tasks) except -1:
 
 cdef int check_free(TaskRecord record, Chain chain) except -1:
     """Refuse a record that is in a chain of this kind."""
+    if record is None:      # a typed variable may be None, and its links would be memory of others
+        raise TypeError("a task expected, got None")
     if record.link[chain.which].chain:
         raise ValueError(f"task {record.id!r} is in a chain already")
     return 0
@@ -371,8 +373,8 @@ cdef int check_free(TaskRecord record, Chain chain) except -1:
 cdef int take_out(Chain chain, list tasks) except -1:
     cdef TaskRecord record
     for record in tasks:
-        if record.link[chain.which].chain != <void*> chain:
-            raise ValueError(f"task {record.id!r} is not in this chain")
+        if record is None or record.link[chain.which].chain != <void*> chain:
+            raise ValueError(f"task {getattr(record, 'id', None)!r} is not in this chain")
         leave(<void*> record, chain.which)
     return 0
 
