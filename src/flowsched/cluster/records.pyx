@@ -27,6 +27,7 @@ from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, M
 
 from collections import namedtuple
 from math import inf
+from operator import attrgetter
 from types import MappingProxyType
 
 from numpy import bool_, empty, float64, int64, uint8
@@ -158,7 +159,7 @@ cdef class TaskRecord:
         found.update(began=times[1], gone=gone, preempted=times[2], duration=times[3], run=numbers[3])
         if not plain:
             for name in ("since", "began", "preempted", "duration"):
-                found[name] = [getattr(one, name) for one in tasks]
+                found[name] = list(map(attrgetter(name), tasks))
         return found
 
     @staticmethod
@@ -166,7 +167,7 @@ cdef class TaskRecord:
         """Set all slots of empty records from such columns."""
         cdef TaskRecord task
         cdef Py_ssize_t i, count = len(tasks)
-        if columns.keys() != set(TaskRecord.__slots__) or any([len(column) != count for column in columns.values()]):
+        if columns.keys() != set(TaskRecord.__slots__) or set(map(len, columns.values())) != {count}:
             raise TypeError("tasks of other parts")
         cdef const int64_t[::1] index = columns["index"], turn = columns["turn"], row = columns["row"], run = columns["run"]
         cdef list ids = columns["id"], groups = columns["group"], devices = columns["devices"]
