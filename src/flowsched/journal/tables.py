@@ -171,9 +171,11 @@ class Tables:
             kind, shape, (start, stop) = np.dtype(_DTYPES[said["dtype"]]), said["shape"], said["data_offsets"]
             size = kind.itemsize
             for length in shape:
-                size *= bounded(length, len(data))
-            if len(shape) > 8 or (start, stop) != (end, end + size) or stop > len(data):
+                size *= bounded(length, sys.maxsize)
+            if len(shape) > 8 or (start, stop) != (end, end + size):
                 raise ValueError(f"column {name} is elsewhere")
+            if stop > len(data):
+                raise Damaged(f"it was cut off in column {name}")
             piece, end = data[start:stop], stop
             if f"{crc32(piece):08x}" != sums[i * _SUM : (i + 1) * _SUM]:
                 raise Damaged(f"column {name} does not agree with its checksum")
@@ -605,10 +607,10 @@ class Objects:
 
     def _array(self, path: str, n: int) -> list[Any]:
         array = self._columns.pop(path)
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"column {path} is of another kind")
+        if not isinstance(array, np.ndarray) or (n != 1 and array.shape[:1] != (n,)):
+            raise TypeError(f"column {path} is of another kind or length")
         array = array.copy()
-        return [array] if n == 1 else [array[i, ...] for i in range(len(array))]
+        return [array] if n == 1 else [array[i, ...] for i in range(n)]
 
     def _arrays(self, path: str, n: int) -> list[Any]:
         shapes, flat = self._vector(f"{path}.shape", np.int64, n, 2), self._vector(f"{path}.item", None)
