@@ -42,6 +42,7 @@ Rules of reading, for any bytes:
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -214,21 +215,12 @@ def _stored(name: str, column: Column) -> Iterator[tuple[str, NDArray[Any]]]:
         try:
             text = "".join(column).encode()
         except UnicodeEncodeError:
-            (bad, *_) = (one for one in column if not _carried(one))
+            bad = next(one for one in column if re.search("[\ud800-\udfff]", one))
             raise InputError(f"a string with a lone surrogate cannot be written down: {quoted(bad)}") from None
         yield f"{name}.utf8", np.frombuffer(text, np.uint8)
         yield f"{name}.length", _lengths(column)
     else:
         yield name, column
-
-
-def _carried(text: str) -> bool:
-    """Return False for a string with half of a pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _json(value: Any) -> str:
