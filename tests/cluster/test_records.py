@@ -35,6 +35,16 @@ def check(chain: Chain, model: list[TaskRecord]) -> None:
         assert chain[where] == model[where]
 
 
+@pytest.mark.parametrize("of_job", [False, True])
+def test_none_is_no_task_of_a_chain(of_job: bool) -> None:
+    """Its links were memory behind None, so that None was broken from then on."""
+    chain = Chain(of_job)
+    for call in (chain.extend, chain.insert, chain.remove):
+        with pytest.raises((TypeError, ValueError), match="None"):
+            call([None])
+    assert repr(None) == "None" and not chain
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_chains_are_lists_in_the_order_of_turns(seed: int) -> None:
     draw = random.Random(seed)

@@ -325,8 +325,10 @@ def test_every_byte_of_a_snapshot_is_checked() -> None:
         wrong[at] ^= 1 << rnd.randrange(8)
         with pytest.raises(fs.JournalError, match="column|head|not a journal"):
             fs.Scheduler.restore(bytes(wrong))
-    for end in [*range(effort(300, 3000)), *rnd.sample(range(len(image)), effort(300, 3000))]:
-        with pytest.raises(fs.JournalError):
+    for end in [*range(effort(300, 3000)), *rnd.sample(range(size, len(image)), effort(300, 3000))]:
+        with pytest.raises(
+            fs.CorruptJournalError if end > 40 else fs.JournalError, match="cut off" if end > 40 else "snapshot"
+        ):
             fs.Scheduler.restore(image[:end])
     with pytest.raises(fs.CorruptJournalError, match="more than the columns"):
         fs.Scheduler.restore(image + b"x")
@@ -536,6 +538,27 @@ def test_a_row_that_does_not_exist_is_refused(code: int) -> None:
     tables.forms[""][1]["root"][1][2] = code
     with pytest.raises(ValueError, match="a number from 0 to 0"):
         _read_again(tables, Node)
+
+
+@pytest.mark.parametrize(
+    "name", ["tasks.group", "groups.job", "groups.cls", "groups.waiting", "machines.tasks", "jobs.job", "jobs.tasks"]
+)
+def test_rows_that_compiled_code_relies_on_are_no_none(name: str) -> None:
+    front, _, image = (bodies := records(_running().snapshot()))[1].partition(b"\n")
+    tables, (table, part) = Tables.read(image), name.split(".")
+    tables.forms[table][1][part] = "none"
+    del tables.columns[name]
+    with pytest.raises(fs.JournalMismatchError, match=f"{name}: rows of"):
+        fs.Scheduler.restore(journal_of([bodies[0], front + b"\n" + b"".join(tables.pieces())]))
+
+
+def test_two_tasks_of_one_number_are_refused() -> None:
+    front, _, image = (bodies := records(_running().snapshot()))[1].partition(b"\n")
+    tables = Tables.read(image)
+    tables.columns["tasks.index"] = np.zeros_like(tables.columns["tasks.index"])
+    with pytest.raises(fs.JournalMismatchError, match="a task expected|in a chain already"):
+        fs.Scheduler.restore(journal_of([bodies[0], front + b"\n" + b"".join(tables.pieces())]))
+    assert repr(None) == "None"
 
 
 def _running() -> fs.Scheduler:

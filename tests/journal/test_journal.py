@@ -327,6 +327,11 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     other = bodies[1].replace(b"S[", b"S[1", 1)
     with pytest.raises(fs.JournalMismatchError, match="snapshot at record 1: a state in a form that only flowsched"):
         fs.Scheduler.restore(journal_of([bodies[0], other]))
+    old = b"flowsched snapshot 3\n" + bytes(12) + b'[{"version":"0.0.9","resources":["cpu"]}'
+    for source in (old, tmp_path / "old"):
+        (tmp_path / "old").write_bytes(old)
+        with pytest.raises(fs.JournalMismatchError, match=r"a snapshot that only flowsched 0\.0\.9 reads"):
+            fs.Scheduler.restore(source)
     with pytest.raises(fs.JournalMismatchError, match="snapshot at record 0: nothing is in it"):
         fs.Scheduler.restore(b"")
 

@@ -27,6 +27,7 @@ from flowsched.cluster._room cimport MICRO, RESOURCE, SLOTS, InventoryColumns, M
 
 from collections import namedtuple
 from math import inf
+from operator import attrgetter
 from types import MappingProxyType
 
 from numpy import bool_, empty, float64, int64, uint8
@@ -163,7 +164,7 @@ cdef class TaskRecord:
         found.update(began=times[1], gone=gone, preempted=times[2], duration=times[3], run=numbers[3])
         if not plain:
             for name in ("since", "began", "preempted", "duration"):
-                found[name] = [getattr(one, name) for one in tasks]
+                found[name] = list(map(attrgetter(name), tasks))
         return found
 
     @staticmethod
@@ -171,7 +172,7 @@ cdef class TaskRecord:
         """Set all slots of empty records from such columns."""
         cdef TaskRecord task
         cdef Py_ssize_t i, count = len(tasks)
-        if columns.keys() != set(TaskRecord.__slots__) or any([len(column) != count for column in columns.values()]):
+        if columns.keys() != set(TaskRecord.__slots__) or set(map(len, columns.values())) != {count}:
             raise TypeError("tasks of other parts")
         cdef const int64_t[::1] index = columns["index"], turn = columns["turn"], row = columns["row"], run = columns["run"]
         cdef list ids = columns["id"], groups = columns["group"], devices = columns["devices"]
@@ -372,6 +373,8 @@ cdef int insert(Chain chain, list tasks) except -1:
 
 cdef int check_free(TaskRecord record, Chain chain) except -1:
     """Refuse a record that is in a chain of this kind."""
+    if record is None:      # a typed variable may be None, and its links would be memory of others
+        raise TypeError("a task expected, got None")
     if record.link[chain.which].chain:
         raise ValueError(f"task {record.id!r} is in a chain already")
     return 0
@@ -380,8 +383,8 @@ cdef int check_free(TaskRecord record, Chain chain) except -1:
 cdef int take_out(Chain chain, list tasks) except -1:
     cdef TaskRecord record
     for record in tasks:
-        if record.link[chain.which].chain != <void*> chain:
-            raise ValueError(f"task {record.id!r} is not in this chain")
+        if record is None or record.link[chain.which].chain != <void*> chain:
+            raise ValueError(f"task {getattr(record, 'id', None)!r} is not in this chain")
         leave(<void*> record, chain.which)
     return 0
 

@@ -87,6 +87,13 @@ _CLASSES: dict[str, type] = {
 }  # fmt: skip
 
 
+_ROWS = {
+    "tasks": {"group": "groups"}, "groups": {"job": "jobs", "cls": "classes", "waiting": "Chain"}, "machines": {"tasks": "Chain"},
+    "jobs": {"job": "Job", "tasks": "Chain"},
+}  # fmt: skip
+"""Attributes that compiled code takes for objects without looking, by table, with the tables of these objects."""
+
+
 @dataclass(frozen=True, eq=False)
 class Extras:
     """Classes that an adapter adds to images: its fit rule, and all that this refers to.
@@ -288,6 +295,7 @@ def _read(kind: type[_T], image: Tables | bytes, policy: Policy, extras: Extras)
                 made, (state, accounts) = released.objects(image, extras.former, _given(policy))
             else:
                 tables = image if isinstance(image, Tables) else Tables.read(image)
+                _check_rows(tables.forms)
                 objects = Objects(tables, extras.schema, _given(policy))
                 made, (state, accounts) = objects.made, objects.make()
             extras.check(made)
@@ -309,6 +317,14 @@ def _read(kind: type[_T], image: Tables | bytes, policy: Policy, extras: Extras)
     except (AttributeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise InputError(f"image: it does not hold together: {type(error).__name__}: {error}") from error
     return state
+
+
+def _check_rows(forms: Mapping[str, Any]) -> None:
+    for table, parts in _ROWS.items():
+        rows, has = forms.get(table, (0, {}))
+        for name, other in parts.items():
+            if rows and has[name][:2] != ["row", other]:
+                raise TypeError(f"{table}.{name}: rows of {other} expected")
 
 
 def _check(state: State) -> None:

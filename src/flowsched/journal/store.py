@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sqlite3
 import stat
 import struct
@@ -252,7 +253,7 @@ def _in_memory(data: bytes) -> sqlite3.Connection:
 
 
 _SQLITE = b"SQLite format 3\0"
-_FRONT = 64
+_FRONT = 256
 """Bytes that distinguish all formats."""
 _OLD = b"flowsched snapshot "
 
@@ -263,11 +264,11 @@ def _check_front(front: bytes, path: str) -> None:
             "a journal of an earlier release; `flowsched journal import` makes a database of it", path, 0
         )
     if front.startswith(_OLD):
+        version = re.search(rb'"version": ?"([\w.]+)"', front)
         raise JournalMismatchError(
-            "a snapshot of an earlier release, which that release reads; its `export` writes a state for all later ones",
-            path,
-            0,
-        )
+            f"a snapshot that only flowsched {version[1].decode() if version else 'of that time'} reads, as it was then; "
+            "its `export` writes a state for all later ones", path, 0,
+        )  # fmt: skip
     if not front[: len(_SQLITE)] or not _SQLITE.startswith(front[: len(_SQLITE)]):
         raise JournalMismatchError("not a journal or snapshot, or one in another format", path, 0)
 

@@ -42,6 +42,7 @@ Rules of reading, for any bytes:
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -171,9 +172,11 @@ class Tables:
             kind, shape, (start, stop) = np.dtype(_DTYPES[said["dtype"]]), said["shape"], said["data_offsets"]
             size = kind.itemsize
             for length in shape:
-                size *= bounded(length, len(data))
-            if len(shape) > 8 or (start, stop) != (end, end + size) or stop > len(data):
+                size *= bounded(length, sys.maxsize)
+            if len(shape) > 8 or (start, stop) != (end, end + size):
                 raise ValueError(f"column {name} is elsewhere")
+            if stop > len(data):
+                raise Damaged(f"it was cut off in column {name}")
             piece, end = data[start:stop], stop
             if f"{crc32(piece):08x}" != sums[i * _SUM : (i + 1) * _SUM]:
                 raise Damaged(f"column {name} does not agree with its checksum")
@@ -212,21 +215,12 @@ def _stored(name: str, column: Column) -> Iterator[tuple[str, NDArray[Any]]]:
         try:
             text = "".join(column).encode()
         except UnicodeEncodeError:
-            (bad, *_) = (one for one in column if not _carried(one))
+            bad = next(one for one in column if re.search("[\ud800-\udfff]", one))
             raise InputError(f"a string with a lone surrogate cannot be written down: {quoted(bad)}") from None
         yield f"{name}.utf8", np.frombuffer(text, np.uint8)
         yield f"{name}.length", _lengths(column)
     else:
         yield name, column
-
-
-def _carried(text: str) -> bool:
-    """Return False for a string with half of a pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _json(value: Any) -> str:
@@ -605,10 +599,10 @@ class Objects:
 
     def _array(self, path: str, n: int) -> list[Any]:
         array = self._columns.pop(path)
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"column {path} is of another kind")
+        if not isinstance(array, np.ndarray) or (n != 1 and array.shape[:1] != (n,)):
+            raise TypeError(f"column {path} is of another kind or length")
         array = array.copy()
-        return [array] if n == 1 else [array[i, ...] for i in range(len(array))]
+        return [array] if n == 1 else [array[i, ...] for i in range(n)]
 
     def _arrays(self, path: str, n: int) -> list[Any]:
         shapes, flat = self._vector(f"{path}.shape", np.int64, n, 2), self._vector(f"{path}.item", None)
