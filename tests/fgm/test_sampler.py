@@ -370,20 +370,3 @@ def test_samples_of_a_task_are_never_negative_whatever_its_counters_do(
         moved = not moved
         for sample in sampler.sample():
             assert all(0 <= value < float("inf") for value in sample.usage.values())
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="this kernel does not say who waits")
-def test_a_process_that_waits_for_a_cpu_is_seen_to(children: list[subprocess.Popen[str]]) -> None:
-    busy = [start(children, BUSY) for _ in range(3)]
-    cpu = min(os.sched_getaffinity(0))
-    for child in busy:
-        os.sched_setaffinity(child.pid, {cpu})
-    sampler = Sampler({child.pid: child.pid for child in busy})
-    for _ in range(100):
-        time.sleep(0.05)
-        sampler.sample()
-        if all(sampler.queued(child.pid) > 0 for child in busy):
-            break
-    else:
-        pytest.fail("three processes that compute half of the time never wait for one CPU")
-    assert sampler.queued("unknown") == 0

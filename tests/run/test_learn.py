@@ -132,17 +132,6 @@ def test_cpu_beyond_the_request_is_no_need_and_a_trifle_is_none(usage: Any) -> N
     ]
 
 
-def test_the_time_in_which_a_run_waits_for_a_cpu_is_need(usage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the request: others may slow a task down, which does not make it need less."""
-    one, _ = usage(4, {1: 1.0, 2: 1.0}, {1: 0.5, 2: 0.5})
-    monkeypatch.setattr(one._sampler, "queued", {1: 0.25, 2: 5.0}.get)
-    assert one.look() == [
-        UsageSampled("t1", {"cpu": 0.75}, run=1),
-        UsageSampled("t2", {"cpu": 1.0}, run=2),
-        MachineSampled("here", {"cpu": 1.0}),
-    ]
-
-
 def test_an_old_run_is_reported_when_its_age_has_grown_by_a_hundredth() -> None:
     run = measured._Run("t", 1, {"cpu": 1.0}, None, began=0.0, reported=0.0, looked=0.0)
     reports = [run.take({"cpu": second % 2, "mem": second}, float(second), 0.5) for second in range(1, 2001)]

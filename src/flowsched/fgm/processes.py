@@ -20,7 +20,6 @@ import math
 import os
 import time
 from collections.abc import Hashable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,30 +40,22 @@ _JOINED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """One process: its parent in the tree; its CPU seconds, and those of children waited for; MiB of disk of them all.
-
-    `queued` has the seconds in which its threads could run, and waited for a CPU.
-    """
+    """One process: its parent in the tree; its CPU seconds, and those of children waited for; MiB of disk of them all."""
 
     parent: psutil.Process | None
     own: float
     waited: float
     disk: float
-    queued: float = 0.0
 
 
 class Tree:
-    """The processes of one task, from its roots; `below` as from `children`.
-
-    `queued` has the seconds between the last two looks in which its threads waited for a CPU, as far as it is known.
-    """
+    """The processes of one task, from its roots; `below` as from `children`."""
 
     def __init__(self, roots: Iterable[psutil.Process], below: Below) -> None:
         self._parents: dict[psutil.Process, psutil.Process | None] = dict.fromkeys(roots)
         self._accounts: dict[psutil.Process, _Account] = {}
         self._networks: dict[Hashable, float] = {}
         self._looked = math.inf
-        self.queued = 0.0
         self.look(below)
 
     def look(self, below: Below) -> Floats | None:
@@ -84,8 +75,6 @@ class Tree:
                     accounts[process] = self._accounts[process]
         cpu, disk = self._growth(accounts)
         network = self._network(alive)
-        known = ((now, self._accounts.get(process)) for process, now in accounts.items())
-        self.queued = sum(_growth(now.queued, was.queued) for now, was in known if was is not None)
         self._accounts, self._looked = accounts, began
         return np.array([cpu, _memory(alive), disk, network]) if alive else None
 
@@ -109,7 +98,7 @@ class Tree:
         except (psutil.AccessDenied, AttributeError):  # of another user, or the system does not count it
             disk = math.nan
         waited = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
-        return _Account(parent, times.user + times.system, waited, disk, _queued(process.pid))
+        return _Account(parent, times.user + times.system, waited, disk)
 
     def _growth(self, accounts: Mapping[psutil.Process, _Account]) -> tuple[float, float]:
         """Return CPU seconds and MiB of disk traffic between the former accounts and these."""
@@ -243,18 +232,6 @@ def _shared(process: psutil.Process) -> float:
         return float(process.memory_full_info().pss)
     except (psutil.AccessDenied, AttributeError):
         return float(process.memory_info().rss)
-
-
-def _queued(pid: int) -> float:
-    """Return the seconds for which the threads of a process have waited for a CPU; 0 where the system does not say."""
-    nanoseconds = 0
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-                nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
-    except (OSError, ValueError, LookupError):
-        return 0.0
-    return nanoseconds / 1e9
 
 
 def _namespace(pid: int) -> str | None:

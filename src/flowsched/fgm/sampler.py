@@ -37,16 +37,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """`window`: use between two looks, and the seconds between them; `last`: the time of the last look.
-
-    `queued` is the mean number of threads that waited for a CPU between the last two looks.
-    """
+    """`window`: use between two looks, and the seconds between them; `last`: the time of the last look."""
 
     tree: processes.Tree
     group: processes.Group | None
     last: float
     window: deque[tuple[Floats, float]]
-    queued: float = 0.0
 
 
 class Sampler:
@@ -147,14 +143,6 @@ class Sampler:
         """Stop the sampling of a task."""
         self._tasks.pop(task, None)
 
-    def queued(self, task: Hashable) -> float:
-        """Return the mean number of a task's threads that could run and waited for a CPU, between the last two looks.
-
-        With the CPUs that it used, that is the number that it would have used on an idle machine.
-        """
-        entry = self._tasks.get(task)
-        return 0.0 if entry is None else entry.queued
-
     def sample(self) -> list[UsageSampled | MachineSampled]:
         """Return samples of the use since the last call; a task whose processes are gone is forgotten."""
         now = self._clock()
@@ -176,7 +164,6 @@ class Sampler:
                 counted = entry.group.look()
                 used = np.where(np.isnan(counted), used, counted)
             entry.window.append((used, looked - entry.last))
-            entry.queued = entry.tree.queued / (looked - entry.last)
             entry.last = looked
             samples.append(UsageSampled(task, self._mean(entry.window), time=now))
         if self._machine is not None:

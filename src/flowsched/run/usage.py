@@ -1,8 +1,7 @@
 """Use of CPU and memory by the runs of this machine: samples for a scheduler that learns, and limits while CPUs are scarce.
 
 A *sample* of a run has the use of its processes since the last look.  One of the machine has the use of all runs together.
-Other load on the machine does not count, except memory that is no longer there for the runs: the kernel shares CPUs.  The
-time in which a run waits for a CPU is part of its need, lest one that others slow down seems to need little.
+Other load on the machine does not count, except memory that is no longer there for the runs: the kernel shares CPUs.
 
 A run may use more CPU than it asked for while some is idle.  While the runs together use nearly all, those that use more
 are *limited*: by ``cpu.max`` of their control group, else by a lower priority (nice).  So tasks that were matched closely
@@ -143,10 +142,7 @@ class Usage:
             asked = run.demand.get("cpu") or inf
             for name, amount in sample.usage.items():
                 whole[name] += min(amount, asked) if name == "cpu" else amount
-            wanted = dict(sample.usage)
-            if "cpu" in wanted:  # a task that is kept waiting by others needs more than it gets
-                wanted["cpu"] += self._sampler.queued(number)
-            usage = run.take(wanted, now, self._least)
+            usage = run.take(sample.usage, now, self._least)
             if usage is not None:
                 samples.append(UsageSampled(run.task, _needed(usage, asked), run=number))
         if spent:  # a machine without runs is free: at least one task may always start
