@@ -33,7 +33,7 @@ def test_a_run_leaves_its_times(tmp_path: Path, learns: bool) -> None:
     estimator = experiment._estimator() if learns else None
     began = asyncio.run(experiment._by_driver(case, tmp_path, estimator, None))
     measured = experiment._read(case, tmp_path, began)
-    assert measured is not None and measured.makespan >= measured.completion >= measured.running >= 0.1
+    assert measured is not None and measured.makespan >= measured.completion >= measured.running > 0.05
     (tmp_path / "end.1").unlink()
     assert experiment._read(case, tmp_path, began) is None
 

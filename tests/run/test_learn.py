@@ -77,6 +77,26 @@ def test_a_driver_that_learns_and_is_killed_again_and_again(tmp_path: Path) -> N
     assert 3 < estimator.seen("k") <= 60
 
 
+def test_a_sample_that_is_refused_leaves_the_others() -> None:
+    fine = FineGrained(fs.Scheduler(resources=("cpu",)))
+
+    async def main() -> dict[str, int]:
+        async with Driver(fine, LocalExecutor({"cpu": 2}, machine="here")) as driver:
+            driver.tell(
+                MachineSampled("here", {"cpu": 0.5}),
+                MachineSampled("nowhere", {"cpu": 1}),
+                UsageSampled("gone", {"cpu": 1}, run=7),
+                MachineSampled("here", {"cpu": 1.5}),
+            )
+            await driver.drained()
+            return driver.stats
+
+    stats = asyncio.run(main())
+    assert (stats["refused"], stats["stale"]) == (1, 1)
+    idle = fine.learner.idle(fine.cluster.machine("here").row)
+    assert idle is not None and idle[0] < 1.5
+
+
 # -- samples ------------------------------------------------------------------------------------------------------
 
 
