@@ -83,7 +83,7 @@ class LocalExecutor(Adapter[_Process]):
         group does not have limits nothing, which is logged as a warning.
     sample : float, optional
         Seconds between two samples of the CPU and the memory that runs use, for a scheduler that learns
-        (`flowsched.fgm.FineGrained`).  Needs ``pip install 'flowsched[real]'``.  CPU is then limited only while it is
+        (`flowsched.fgm.FineGrained`).  Needs psutil (the extra ``real``).  CPU is then limited only while it is
         scarce, see `flowsched.run.usage`.
     """
 
