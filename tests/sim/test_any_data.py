@@ -369,6 +369,8 @@ def test_lists_of_kubernetes(tmp_path: Path) -> None:
         ("task,arrival,duration,cpu\n\u00e9,0,5,1\n".encode("latin-1"), "line 2, column 1: neither text in UTF-8 nor Parquet"),
         ("task,arrival\n".encode("utf-16"), "line 1, column 1: neither text in UTF-8"),
         (b"", "the file is empty"),
+        (b"\xef\xbb\xbf", "the file is empty"),
+        (b" \n\n", "the file is empty"),
     ],
 )  # fmt: skip
 def test_files_that_are_no_text_are_named_so(tmp_path: Path, content: bytes, message: str) -> None:

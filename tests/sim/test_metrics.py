@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import warnings
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -219,6 +220,17 @@ def test_the_report_escapes_and_draws_even_nothing(nothing: Metrics) -> None:
     text = report(nothing)
     assert "empty &lt;b&gt;" in text
     assert "<b>empty" not in text
+
+
+def test_tasks_that_wait_for_no_time_are_drawn() -> None:
+    """A run that ends where it began has spans of no length."""
+    job = JobSubmitted("j", [Task("never", {"cpu": 100})])
+    work = Workload("never", [Arrival(0.0, job, (10.0,))], [Machine("m", {"cpu": 4})], resources=("cpu",))
+    found = Simulation(Scheduler(resources=("cpu",)), work).run(100.0)
+    assert len(found.unstarted) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all(plot.image() for plot in draw(found))
 
 
 @pytest.mark.long

@@ -218,7 +218,7 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
     if not waiting.any():
         _say(axes, "no task ever waited past the moment it arrived")
         return
-    if len(metrics.queue.get("time", ())):
+    if len(metrics.queue.get("time", ())) and metrics.facts["end"] > 0:
         _queue(axes, metrics)
     _steps(axes, metrics, waiting, _INK, "all that wait")
     axes.set(ylabel="tasks", ylim=(0, max(1.0, float(waiting.max(initial=0))) * 1.06))

@@ -184,11 +184,10 @@ def head(path: Path, most: int = HEAD) -> str:
 def not_text(path: Path) -> str:
     """Return the place of the first byte of a file that is not UTF-8, and a remedy, in words; "" for text and directories."""
     try:
-        if path.is_dir() or head(path) or not path.stat().st_size:
-            return ""
+        place = "" if path.is_dir() or head(path) else _undecodable(path)
     except TraceError:
         return ""
-    return f"{_undecodable(path)}: neither text in UTF-8 nor Parquet; a table can be saved as CSV in UTF-8"
+    return place and f"{place}: neither text in UTF-8 nor Parquet; a table can be saved as CSV in UTF-8"
 
 
 def text_lines(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, str]]:

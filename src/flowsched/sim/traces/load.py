@@ -60,7 +60,7 @@ def recognised(path: str | Path, format: str | None = None, *, table: bool = Fal
         next(json_records(source.path), None)  # which says where the first object is broken
     if binary := not_text(source.path):
         raise TraceError(f"{path}{binary}")
-    if source.path.is_file() and not source.path.stat().st_size:
+    if source.path.is_file() and not source.text.strip():
         raise TraceError(f"{path}: the file is empty")
     lines = [line.strip() for line in source.text.splitlines()]
     place = f", line {lines.index(source.line) + 1}" if source.line else ""
