@@ -115,10 +115,19 @@ def figures(plots: Iterable[Plot]) -> str:
     )
 
 
+_SETTINGS = {
+    "charge_solver": "decisions take simulated time", "end": "end of the simulation, in seconds",
+    "interval": "seconds between rounds", "nothing_left": "ended when no work was left",
+    "on_events": "a round after every event", "preempted": "work of a preempted task",
+    "until": "end at the latest, in seconds",
+}  # fmt: skip
+"""Names of settings in a report, where they are not those of the options."""
+
+
 def settings(facts: Iterable[tuple[str, str]]) -> str:
     """Return the settings of a run as a table of HTML."""
     rows = "".join(
-        f"<tr><th>{html.escape(name.replace('_', ' '))}</th><td class=note>{html.escape(value)}</td></tr>"
+        f"<tr><th>{html.escape(_SETTINGS.get(name) or name.replace('_', ' '))}</th><td class=note>{html.escape(value)}</td></tr>"
         for name, value in facts
     )
     return f'<div class="pairs"><h2>Settings</h2><table>{rows}</table></div>'
