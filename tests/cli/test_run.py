@@ -432,7 +432,7 @@ cpu = 1
 mem = 500
 [[job]]
 name = "nap"
-command = "[ $FLOWSCHED_INDEX -lt 3 ] && sleep 0.7 || sleep 4; echo $FLOWSCHED_TASK >> done"
+command = "sleep 0.7; [ $FLOWSCHED_INDEX -lt 3 ] || until test -e go; do sleep 0.1; done; echo $FLOWSCHED_TASK >> done"
 count = 9
 demand = {cpu = 1, mem = 50}
 [[job]]
@@ -458,10 +458,18 @@ def test_learned_needs_are_shown_and_kept(jobs: Path, monkeypatch: pytest.Monkey
         process.kill()
         process.communicate()
         pytest.fail(row)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.wait()  # its tasks go on, and have its streams
+    for stream in (process.stdout, process.stderr):
+        assert stream is not None
+        stream.close()
     assert "it began with --learn" in invoke("run", jobs, "--state", "s").stderr
-    code, out, err = ended(started("run", jobs, "--state", "s", "--learn"))
+    process = started("run", jobs, "--state", "s", "--learn")
+    while invoke("ps", "--state", "s").exit_code:  # until it has taken the runs over
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    Path("go").touch()
+    code, out, err = ended(process)
     assert code == 0, err
     calm(err)
     assert sorted(Path("done").read_text().split()) == [f"nap.{i}" for i in range(9)]
