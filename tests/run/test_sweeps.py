@@ -90,7 +90,14 @@ def test_a_run_that_kills_its_workers_is_the_only_row_that_is_missing(dask: Any)
 
 def test_on_ray(here: list[dict[str, Any]]) -> None:
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=3, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False, logging_level=50)
+    ray.init(
+        "local",
+        num_cpus=3,
+        include_dashboard=False,
+        object_store_memory=80 << 20,
+        log_to_driver=False,
+        logging_level=50,
+    )
     try:
         found = compare(batch, NAMES, SEEDS, on="ray")
         assert found.whole and rows(found) == here

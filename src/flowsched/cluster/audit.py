@@ -280,7 +280,7 @@ def _groups(cluster: Cluster, columns: _Columns, running: _Columns, groups: dict
         _must(group.tasks == tasks and list(group.waiting) == queue, "a group and its tasks differ")
         for row, since in group.on.items():
             there = on.pop((groups[group], row), None)
-            _must(there is not None and sorted(since) == there, "a group runs elsewhere")
+            _must(there is not None and sorted(map(float, since)) == there, "a group runs elsewhere")
         if queue:
             waiting.setdefault(group.cls, {})[group] = None
     _must(not on, "a group runs elsewhere")
@@ -290,6 +290,9 @@ def _groups(cluster: Cluster, columns: _Columns, running: _Columns, groups: dict
         of = [task.id for group in cluster.waiting.get(cls, ()) for task in group.waiting]
         _must(list(ids) == of, "waiting tasks differ")
     _must(all(type(t) is TaskRecord for t in cluster._timeless), "a task to be dated is no task")
+    dated = set(cluster._timeless)
+    undated = (one for group in members for one in group.waiting if one.since is None)
+    _must(all(one in dated for one in undated), "a waiting task without a time is not to be dated")
     _must(all(user.id == id for id, user in cluster.users.items()), "a user under another id")
 
 

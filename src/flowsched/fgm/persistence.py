@@ -48,6 +48,7 @@ def audit(rule: Any, cluster: Cluster) -> None:
     _must(all(owner is cluster for owner in owners) and forecast.catalog._source is learner, "parts of several states")
     points = learner.estimator.points
     _must(type(points) is int and 1 <= points <= MOST_POINTS, "estimates at more points than there can be")
+    _estimates(learner.estimator, len(cluster.resources.names))
     _stages(rule)
     lengths = {len(a) for a in (forecast.foreign, forecast.compress, forecast.due, forecast.done, forecast._time)}
     lines = forecast.timelines
@@ -78,6 +79,19 @@ def audit(rule: Any, cluster: Cluster) -> None:
 def _must(holds: Any, what: str) -> None:
     if not holds:
         raise InputError(f"FGM: {what}")
+
+
+def _estimates(estimator: Any, resources: int) -> None:
+    for estimate in estimator._known.values() if type(estimator) is DemandEstimator else ():
+        _must(type(estimate) is Estimate and type(estimate.samples) is int and estimate.samples > 0, "no estimate")
+        amounts, times = (estimate.demand, estimate.spread), (estimate.seconds, estimate.doubt)
+        _must(all(isinstance(part, np.ndarray) for part in (*amounts, *times)), "an estimate without numbers")
+        _must({part.shape for part in times} == {(len(estimate.seconds),)}, "an estimate at other points")
+        _must(
+            {part.shape for part in amounts} == {(len(estimate.seconds), resources)}, "an estimate of other resources"
+        )
+        within = all(bool(np.isfinite(part).all() and (part >= 0).all()) for part in (*amounts, *times))
+        _must(within and bool((estimate.doubt <= 1).all()), "an estimate out of range")
 
 
 def _stages(rule: StageRule) -> None:
