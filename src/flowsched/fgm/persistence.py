@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def audit(rule: Any, cluster: Cluster) -> None:
     _must(all(owner is cluster for owner in owners) and forecast.catalog._source is learner, "parts of several states")
     points = learner.estimator.points
     _must(type(points) is int and 1 <= points <= MOST_POINTS, "estimates at more points than there can be")
-    _estimates(learner.estimator, len(cluster.resources.names))
+    _estimates(learner.estimator)
     _stages(rule)
     lengths = {len(a) for a in (forecast.foreign, forecast.compress, forecast.due, forecast.done, forecast._time)}
     lines = forecast.timelines
@@ -81,17 +82,25 @@ def _must(holds: Any, what: str) -> None:
         raise InputError(f"FGM: {what}")
 
 
-def _estimates(estimator: Any, resources: int) -> None:
-    for estimate in estimator._known.values() if type(estimator) is DemandEstimator else ():
+def _estimates(estimator: Any) -> None:
+    if type(estimator) is not DemandEstimator:
+        return
+    resources = len(estimator.resources)
+    for estimate in estimator._known.values():
         _must(type(estimate) is Estimate and type(estimate.samples) is int and estimate.samples > 0, "no estimate")
-        amounts, times = (estimate.demand, estimate.spread), (estimate.seconds, estimate.doubt)
-        _must(all(isinstance(part, np.ndarray) for part in (*amounts, *times)), "an estimate without numbers")
-        _must({part.shape for part in times} == {(len(estimate.seconds),)}, "an estimate at other points")
-        _must(
-            {part.shape for part in amounts} == {(len(estimate.seconds), resources)}, "an estimate of other resources"
-        )
-        within = all(bool(np.isfinite(part).all() and (part >= 0).all()) for part in (*amounts, *times))
-        _must(within and bool((estimate.doubt <= 1).all()), "an estimate out of range")
+        _amounts((estimate.demand, estimate.spread), (estimate.seconds, estimate.doubt), resources)
+        _must(bool((estimate.doubt <= 1).all()), "an estimate out of range")
+    for seen in estimator._pending:
+        _must(type(seen) is Seen, "no measurement")
+        _amounts((seen.demand,), (seen.seconds, seen.compression), resources)
+
+
+def _amounts(amounts: Sequence[Any], times: Sequence[Any], resources: int) -> None:
+    parts, shape = (*amounts, *times), np.shape(times[0])
+    _must(all(isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts), "amounts without numbers")
+    _must(len(shape) == 1 and {part.shape for part in times} == {shape}, "amounts at other points")
+    _must({part.shape for part in amounts} == {(*shape, resources)}, "amounts of other resources")
+    _must(all(bool(np.isfinite(part).all() and (part >= 0).all()) for part in parts), "amounts out of range")
 
 
 def _stages(rule: StageRule) -> None:
