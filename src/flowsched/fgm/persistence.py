@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.boundary.validate import LARGEST_AMOUNT
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError
@@ -85,7 +86,9 @@ def _must(holds: Any, what: str) -> None:
 def _estimates(estimator: Any) -> None:
     if type(estimator) is not DemandEstimator:
         return
-    resources = len(estimator.resources)
+    resources, safety = len(estimator.resources), estimator._safety
+    _must(isinstance(safety, np.ndarray) and safety.dtype == np.float64, "margins without numbers")
+    _must(safety.shape == (resources,) and bool(((safety >= 0) & np.isfinite(safety)).all()), "margins out of range")
     for estimate in estimator._known.values():
         _must(type(estimate) is Estimate and type(estimate.samples) is int and estimate.samples > 0, "no estimate")
         _amounts((estimate.demand, estimate.spread), (estimate.seconds, estimate.doubt), resources)
@@ -101,6 +104,7 @@ def _amounts(amounts: Sequence[Any], times: Sequence[Any], resources: int) -> No
     _must(len(shape) == 1 and {part.shape for part in times} == {shape}, "amounts at other points")
     _must({part.shape for part in amounts} == {(*shape, resources)}, "amounts of other resources")
     _must(all(bool(np.isfinite(part).all() and (part >= 0).all()) for part in parts), "amounts out of range")
+    _must(all(bool((part <= LARGEST_AMOUNT).all()) for part in amounts), "amounts out of range")
 
 
 def _stages(rule: StageRule) -> None:
