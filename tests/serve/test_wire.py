@@ -59,7 +59,7 @@ def test_what_is_no_json_is_refused(body: bytes, words: str) -> None:
         (7, None, None, "a list of events"),
         ([7], 0, None, "an object"),
         ([{"kind": []}], 0, "kind", "name of an event"),
-        ([{"kind": "Event"}], 0, "kind", "unknown"),
+        ([{"kind": "Event"}], 0, "kind", "unknown, got 'Event'; known: JobRemoved, "),
         ([{"kind": "from_dict"}], 0, "kind", "unknown"),
         ([{"kind": "MachineFailed", "id": "m"}, {"kind": "TaskCompleted"}], 1, "task", "is missing"),
         ([{"kind": "TaskCompleted", "task": "t", "tusk": 1}], 0, "tusk", "unknown"),

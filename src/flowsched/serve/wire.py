@@ -91,7 +91,9 @@ def _event(index: int, record: Any) -> ev.Event:
         refuse("kind", f"the name of an event expected, got {quoted(kind)}")
     known = kind_fields(kind)
     if known is None:
-        refuse("kind", f"unknown, got {quoted(kind)}{nearest(kind, filter(kind_fields, ev.__all__))}")
+        kinds = list(filter(kind_fields, ev.__all__))
+        hint = nearest(kind, kinds) or f"; known: {', '.join(kinds)}"
+        refuse("kind", f"unknown, got {quoted(kind)}{hint}")
     for name in known:
         if known[name] and name not in record:
             refuse(name, "is missing")
