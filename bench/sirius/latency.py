@@ -45,7 +45,7 @@ def job_sizes(data: Path | None, notes: list[str]) -> Ints | None:
     """Return the number of tasks of each job of the trace in ``data/google2011``; None, with a note, where it is absent."""
     path = None if data is None else data / "google2011"
     if path is None or not path.is_dir():
-        where = "no --data" if data is None else f"no {path}"
+        where = "no --data" if data is None else "no DIR/google2011"
         notes.append(
             f"{where}: job sizes of Figures 12 to 15 are drawn, not the trace's: {_ONE:.0%} of the jobs have one task, the others "
             f"{_LARGE} on average. The trace would be read from DIR/{_WHERE}"
