@@ -210,5 +210,7 @@ def test_a_record_is_continued(tmp_path: Path) -> None:
     path.write_bytes(whole + b'{"scheduler": "fifo", "seed": 9}\n')
     with pytest.raises(InputError, match="line 8: no run of a comparison"):
         once(2)
+    with pytest.raises(InputError, match="not a regular file"):
+        compare(batch, ["fifo"], record="/dev/null")
     with pytest.raises(InputError, match="on: one of dask"):
         compare(batch, ["fifo"], on="moon")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
@@ -289,6 +291,8 @@ class OutcomeFile:
         head = json.dumps({"comparison": about}, sort_keys=True, default=str).encode() + b"\n"
         self._file = open(path, "ab+")  # noqa: SIM115, closed by `close`
         try:
+            if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):  # it may be endless
+                raise InputError(f"{path}: not a regular file")
             self._file.seek(0)
             lines = self._file.readlines()
             if lines and not lines[-1].endswith(b"\n"):
