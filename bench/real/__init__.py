@@ -33,6 +33,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from bench.drawing import bars, chart, write
 from bench.rows import Keep, Outcome, Row, forget
 from flowsched.boundary import control_groups
 from flowsched.cluster.events import JobSubmitted
@@ -315,27 +316,15 @@ def _simulate(case: Case, stages: Stages, estimator: DemandEstimator | None) -> 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
     """Plot the makespans."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    bars: dict[str, dict[str, float]] = {}
+    makespans: dict[str, dict[str, float]] = {}
     for row in outcome.rows:
         system, _, metric = row.metric.partition(": ")
         if metric == "makespan" and isinstance(row.value, int | float):
-            bars.setdefault(row.setting, {})[system] = float(row.value)
-    systems = list(dict.fromkeys(system for those in bars.values() for system in those))
-    figure, axes = plt.subplots(figsize=(7, 3.5))
-    for k, system in enumerate(systems):
-        places = [i + (k - (len(systems) - 1) / 2) * 0.8 / len(systems) for i in range(len(bars))]
-        axes.bar(places, [those.get(system, 0.0) for those in bars.values()], 0.75 / len(systems), label=system)
-    axes.set_xticks(range(len(bars)), list(bars))
-    axes.set_ylabel("makespan (s), median")
-    axes.legend(frameon=False)
-    figure.tight_layout()
+            makespans.setdefault(system, {})[row.setting] = float(row.value)
+    settings = list(dict.fromkeys(setting for those in makespans.values() for setting in those))
+    series = {system: [those.get(setting, 0.0) for setting in settings] for system, those in makespans.items()}
+    figure, (axes,) = chart("Makespan of real processes, median")
+    bars(axes, settings, series)
+    axes.set_ylabel("s")
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / "real.svg"
-    figure.savefig(file)
-    plt.close(figure)
-    return [file]
+    return [write(figure, folder, "real")]

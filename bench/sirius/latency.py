@@ -131,13 +131,14 @@ def _queues(size: _Size, seed: int, repeats: int) -> tuple[float, float]:
 
 def _incremental(family: SchedFamily, rounds: Rounds, repeats: int) -> tuple[Floats, int]:
     """Return the seconds of each round, (changing, solving, reading), least in sum of all repeats; and the last optimum's cost."""
-    runs = [_once(family, rounds) for _ in range(repeats)]
+    runs = [warm_rounds(family, rounds) for _ in range(repeats)]
     times = np.array([run for run, _ in runs])
     least = times.sum(axis=2).argmin(axis=0)
     return times[least, np.arange(len(least))], runs[0][1]
 
 
-def _once(family: SchedFamily, rounds: Rounds) -> tuple[Floats, int]:
+def warm_rounds(family: SchedFamily, rounds: Rounds) -> tuple[Floats, int]:
+    """Return the seconds of each round on a network that is kept, (changing, solving, reading), and the last optimum's cost."""
     live = LiveNetwork(family, rounds.first, rounds.first_jobs)
     cost, times = live.net.solve().cost, []
     for change in rounds.changes:
